@@ -39,7 +39,7 @@ from geoskip.engines.duckdb_statement import (
 )
 from geoskip.engines.extras import required
 from geoskip.engines.folder_listing import located
-from geoskip.errors import InvalidSpecificationError
+from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate
 from geoskip.report import Report, Scan
 from geoskip.sources.offered_functions import offered_by_name
@@ -81,9 +81,12 @@ class NarrowedConnection:
         self._own = connection.cursor()
         self._files = ParquetFiles(self._run)
         self._names: dict[str, str] = {}
+        self._viewed: dict[str, list[str]] = {}
         self._report = Report(())
-        # a query's Python variables are the caller's, some frames up
-        self._session("SET python_scan_all_frames = true", [])
+        try:  # a query's Python variables are the caller's, some frames up
+            self._session("SET python_scan_all_frames = true", [])
+        except Exception:
+            self._report = Report((), ("Python variables are not seen: the settings of the connection are locked",))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
@@ -92,6 +95,10 @@ class NarrowedConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, and the second one that parses statements."""
         self._own.close()
         self.connection.close()
 
@@ -136,6 +143,8 @@ class NarrowedConnection:
         folder = os.path.join(root, below).rstrip("/")
         if store is not None or metadata is not None:
             self._files.datasets[folder] = (store, metadata)
+        self._viewed.pop(lowered(name), None)
+        self._files.listings.clear()
         self._make_view(name, folder)
         self._names[lowered(name)] = folder
 
@@ -157,12 +166,23 @@ class NarrowedConnection:
         self._files.own_functions = frozenset(offered)
         return sorted(offered)
 
+    def _refresh_views(self) -> None:
+        """Bring the views of registered folders up to date, for what is not seen through."""
+        for name, folder in self._names.items():
+            try:
+                self._make_view(name, folder)
+            except (GeoskipError, NotUnderstoodError, OSError):  # the folder is gone: DuckDB says so if it is read
+                continue
+
     def _make_view(self, name: str, folder: str) -> None:
         names = self._files.of_folder(folder)
+        if names == self._viewed.get(lowered(name)):
+            return
         if not names:
             raise InvalidSpecificationError(f"there are no files in {folder}; give the folder of a Parquet dataset")
         call = Parquet((), "", frozenset(), 0, 0, "").text(names)
         self._session(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT * FROM {call}", [])
+        self._viewed[lowered(name)] = names
 
     # ---- running
 
@@ -187,9 +207,7 @@ class NarrowedConnection:
             except (module.BinderException, module.CatalogException, module.ParserException) as error:
                 why = str(error).partition("\n")[0]
                 self._report = Report((), (f"the statement runs as it is written: over fewer files, {why}",))
-        for name, folder in self._names.items():
-            if isinstance(query, str) and name in lowered(query):
-                self._make_view(name, folder)
+        self._refresh_views()
         return run(query)
 
     def _narrowed(self, query: str, parameters: Any) -> str | None:
@@ -203,10 +221,12 @@ class NarrowedConnection:
             head, body = head_and_query(query)
             statement = _Statement(self._run, self._session, self._files, self._names, query, _named(parameters))
             text = head + statement.narrowed(body)
-        except (NotUnderstoodError, module.Error) as error:
+        except (NotUnderstoodError, module.Error, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
             why = str(error).partition("\n")[0]
             self._report = Report((), (f"the statement runs as it is written: {why}",))
             return None
+        if statement.unresolved:
+            self._refresh_views()
         scans = statement.scans
         seconds = (time.perf_counter() - started) / max(len(scans), 1)
         self._report = Report(tuple(replace(scan, planning_seconds=seconds) for scan in scans), tuple(statement.notes))
@@ -235,6 +255,8 @@ class _Statement:
     values: Mapping[str, Any]
     scans: list[Scan] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unresolved: bool = False
+    """True where a name may mean a view that is not seen through."""
     _cache: dict[str, Any] = field(default_factory=dict)
 
     def narrowed(self, query: str, above: list[Json] | None = None) -> str:
@@ -324,7 +346,8 @@ class _Statement:
         if scan.ref["type"] != "BASE_TABLE":
             return None
         body = self._view_text(scan.ref)
-        if body is None or (".parquet" not in body and "read_parquet" not in body.lower()):
+        if body is None:
+            self.unresolved |= self._columns_of_table(scan.ref) is None
             return None
         before = len(self.scans)
         try:

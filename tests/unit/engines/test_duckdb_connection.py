@@ -129,6 +129,12 @@ def test_a_registered_folder_is_read_as_it_is_at_each_query(con: Any, folder: Pa
     assert con.execute("SUMMARIZE weather").fetchall()[0][:3] == ("a", "INTEGER", "10")
     assert con.execute("SELECT count(*) FROM weather WHERE a < 5").fetchall() == [(0,)]
     assert kept(con) == "89"
+    con.execute("CREATE VIEW over_it AS SELECT a AS b FROM weather")
+    assert rows_and_files(con, "SELECT * FROM over_it WHERE b > 95")[1] == "89"
+    pq.write_table(table(10), folder / "month=01" / "10.parquet")
+    assert con.execute("SELECT max(b) FROM over_it").fetchall() == [(109,)]
+    pq.write_table(table(11), folder / "month=01" / "11.parquet")
+    assert con.execute("SELECT max(b) FROM main.over_it").fetchall() == [(119,)]
     with pytest.raises(InvalidSpecificationError, match="takes a name"):
         con.register_dataset("", folder)
     with pytest.raises(DatasetNotFoundError):
