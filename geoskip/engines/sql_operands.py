@@ -304,6 +304,8 @@ class SqlOperands:
                 time = time_of(text)
                 if time is None or (kind.kind == "date" and time.kind != "date"):
                     return None
+                if self.dialect == "duckdb" and time.microseconds % 1_000_000:  # cut to the unit of the column
+                    return None
                 return self._time(time, kind.kind)
             case TextLiteral(text) if kind.kind == "string":
                 return Constant("text", text)

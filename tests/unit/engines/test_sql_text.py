@@ -116,6 +116,7 @@ seen: Counter[str] = Counter()
 @example(("compare", "x", ">", 5.0), True)
 @example(("compare", "d", "<", Decimal("1.505")), False)
 @example(("compare", "n", "=", 9007199254740992.0), True)
+@example(("compare", "ms", "=", dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)), False)
 @given(conditions(texts=["starts", "ends", "contains", "like"]), st.booleans())
 def test_a_row_that_duckdb_finds_is_never_lost(condition: tuple[Any, ...], typed: bool) -> None:
     text = rendered(condition, "duckdb", typed)
