@@ -76,8 +76,8 @@ def predicate_of_duckdb(
     predicate, reasons
         The predicate, and a sentence for each part that could not be used.
     """
-    builder = Builder(columns, Engine(ieee=False, finer=False))
-    reader = _Reader(builder, time_zone in UTC, spatial)
+    builder = Builder(columns, Engine(ieee=False))  # nanoseconds are cut to microseconds, not as Spark may cut them
+    reader = _ConditionReader(builder, time_zone in UTC, spatial)
     try:
         found = builder.both([reader.read(condition) for condition in conditions])
     except (KeyError, TypeError, ValueError, RecursionError) as error:  # the tree of another DuckDB
@@ -85,7 +85,7 @@ def predicate_of_duckdb(
     return normalise(found.true), builder.reasons
 
 
-class _Reader:
+class _ConditionReader:
     """Reads a tree from the leaves up."""
 
     def __init__(self, builder: Builder, utc: bool, spatial: bool) -> None:
