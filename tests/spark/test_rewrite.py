@@ -453,3 +453,17 @@ def test_bad_input_is_named(spark, folder, tmp_path):
     report = merged.rewrite(Sort("a"), files=1)
     with geoskip.disabled(spark):
         assert rows_of(spark.read.parquet(report.path)) == rows_of(merged.to_df())
+
+
+def test_files_keep_their_codec_and_bad_lists_are_named(spark: Any, folder: Path, tmp_path: Path) -> None:
+    for number, codec in enumerate(("gzip", "gzip", "snappy")):
+        pq.write_table(table(10 * number), folder / f"{number}.parquet", compression=codec)
+    for path in sorted(folder.glob("*.parquet"))[3:]:
+        path.unlink()
+    report = geoskip.dataset(spark, str(folder)).rewrite(Sort("a"), files=2)
+    written = [pq.ParquetFile(path).metadata for path in local(report.path).rglob("*.parquet")]
+    assert {data.row_group(0).column(0).compression for data in written} == {"GZIP"}
+    for given in ({"partition_by": None}, {"partition_by": 5}, {"indexes": None}, {"indexes": 5}):
+        with pytest.raises(InvalidSpecificationError, match=rf"write\({next(iter(given))}=\) takes .*, got "):
+            geoskip.write(spark.range(3), str(tmp_path / "new"), **given)
+    assert not (tmp_path / "new").exists()

@@ -46,6 +46,11 @@ MOST_FILES = 100_000
 _ROWS_A_FILE = 400
 _LEAST_SAMPLE, _LARGEST_SAMPLE = 50_000, 200_000
 _ROWS_MEASURED = 20_000
+_ARROW_CODECS = {
+    **{name: name for name in ("snappy", "gzip", "zstd", "lz4", "brotli", "none")},
+    "lz4_raw": "lz4", "uncompressed": "none",
+}  # fmt: skip
+"""Arrow's names of the codecs by Spark's; what Arrow cannot write counts as snappy."""
 _ORDER_BITS = 40
 """Bits of a row's key beside the number of its file."""
 
@@ -65,6 +70,7 @@ def arrange(
     files: int | None = None,
     file_size: int | None = None,
     partitions: Sequence[str] = (),
+    codec: str | None = None,
 ) -> ArrangedFrame:
     """Arrange the rows of a DataFrame by a layout.
 
@@ -81,6 +87,8 @@ def arrange(
     partitions
         Columns whose values no file has two of. Each combination of values has files in proportion to its rows, at
         least one.
+    codec
+        The codec of the files, as Spark names it; the session's by default.
 
     Raises
     ------
@@ -92,7 +100,7 @@ def arrange(
     if not rows:
         return ArrangedFrame(frame, 0)
     if files is None:
-        size = _bytes_a_row(frame, layout, columns, rows, partitions) * rows
+        size = _bytes_a_row(frame, layout, columns, rows, partitions, codec) * rows
         files = max(1, round(size / (file_size or 1)))
     files = min(files, rows)
     if files > MOST_FILES:
@@ -225,11 +233,24 @@ def _has_hash(kind: T.DataType, *, maps: bool = False) -> bool:
 
 
 def _bytes_a_row(
-    frame: DataFrame, layout: Layout, columns: LayoutColumns, rows: int, partitions: Sequence[str]
+    frame: DataFrame,
+    layout: Layout,
+    columns: LayoutColumns,
+    rows: int,
+    partitions: Sequence[str],
+    codec: str | None,
 ) -> float:
-    """The bytes of a row in Parquet, by a sample in the order of the layout."""
+    """The bytes of a row in Parquet, by a sample in the order of the layout.
+
+    Parameters
+    ----------
+    frame, layout, columns, rows, partitions
+        As for :func:`rows_in_order`.
+    codec
+        The codec of the files, as Spark names it, or None for the session's.
+    """
     ordered = rows_in_order(frame, layout, columns, rows, partitions)
-    return parquet_bytes(frame, ordered) / ordered.num_rows if ordered.num_rows else 1.0
+    return parquet_bytes(frame, ordered, codec) / ordered.num_rows if ordered.num_rows else 1.0
 
 
 def rows_in_order(
@@ -261,11 +282,11 @@ def rows_in_order(
     return sample.select(sample.column_names[used:]).take(pc.array_sort_indices(keys))
 
 
-def parquet_bytes(frame: DataFrame, rows: pa.Table) -> int:
-    """The bytes of rows as a Parquet file, by the codec of a DataFrame's session."""
-    codec = str(frame.sparkSession.conf.get("spark.sql.parquet.compression.codec")).lower()
+def parquet_bytes(frame: DataFrame, rows: pa.Table, codec: str | None = None) -> int:
+    """The bytes of rows as a Parquet file, by a codec as Spark names it, else the session's."""
+    name = str(codec or frame.sparkSession.conf.get("spark.sql.parquet.compression.codec")).lower()
     buffer = io.BytesIO()
-    pq.write_table(rows, buffer, compression=codec if codec in ("gzip", "zstd", "lz4", "none") else "snappy")
+    pq.write_table(rows, buffer, compression=_ARROW_CODECS.get(name, "snappy"))
     return buffer.tell()
 
 

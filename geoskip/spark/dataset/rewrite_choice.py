@@ -7,6 +7,7 @@ alone stays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -34,6 +35,8 @@ from geoskip.spark.dataset.source import DatasetSource, SparkData
 Mask = NDArray[np.bool_]
 _MOST_MERGES = 500
 """Groups of files whose columns are read at most, where their types differ."""
+_CODECS = ("uncompressed", "snappy", "gzip", "lz4", "lz4_raw", "zstd")
+"""Codecs that each Spark writes without further libraries."""
 _SMALL = 0.6
 """Share of the wanted size below which a file is merged with others."""
 
@@ -245,24 +248,43 @@ def column_names(kind: T.DataType, above: str = "") -> set[str]:
     return set()
 
 
-def encrypted_files(source: DatasetSource, files: Sequence[ListedFile]) -> list[str]:
-    """URIs of the Parquet files that are encrypted, in part or whole."""
-    gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
-    conf = session.sessionState().newHadoopConf()
-    found = []
+def codec_of(source: DatasetSource, files: Sequence[ListedFile]) -> str:
+    """Codec that most bytes of Parquet files have, as Spark names it.
+
+    It is the session's where Spark cannot write that of the files without further libraries.
+
+    Raises InvalidSpecificationError where a file is encrypted, since its rows would be written in clear.
+    """
+    sizes: Counter[str] = Counter()
     for file in files:
+        encryption, codec = _footer(source, file)
+        if encryption != "UNENCRYPTED":
+            raise InvalidSpecificationError(
+                f"{file.uri} is an encrypted Parquet file, and rewrite() would write its rows in clear; "
+                "geoskip.write(dataset.to_df(), path, layout=...) takes the options of an encrypting writer"
+            )
+        if codec is not None:
+            sizes[codec.lower()] += file.size
+    found = sizes.most_common(1)[0][0] if sizes else ""
+    return found if found in _CODECS else str(source.spark.conf.get("spark.sql.parquet.compression.codec"))
+
+
+def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None]:
+    """Encryption of a Parquet file, and the codec of its first column; None without rows."""
+    gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
+    place = gateway.org.apache.hadoop.fs.Path(file.uri)
+    try:
+        conf = session.sessionState().newHadoopConf()
+        given = gateway.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(place, conf)
+        reader = gateway.org.apache.parquet.hadoop.ParquetFileReader.open(given)
         try:
-            place = gateway.org.apache.hadoop.fs.Path(file.uri)
-            given = gateway.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(place, conf)
-            reader = gateway.org.apache.parquet.hadoop.ParquetFileReader.open(given)
-            try:
-                kind = reader.getFileMetaData().getEncryptionType().toString()
-            finally:
-                reader.close()
-        except Py4JJavaError as error:
-            if "parquet.crypto" not in str(error.java_exception.getClass().getName()):
-                raise
-            kind = "no key for its footer"
-        if kind != "UNENCRYPTED":
-            found.append(file.uri)
-    return found
+            encryption, groups = str(reader.getFileMetaData().getEncryptionType().toString()), reader.getRowGroups()
+            if encryption != "UNENCRYPTED" or groups.isEmpty() or groups.get(0).getColumns().isEmpty():
+                return encryption, None
+            return encryption, str(groups.get(0).getColumns().get(0).getCodec().toString())
+        finally:
+            reader.close()
+    except Py4JJavaError as error:
+        if "parquet.crypto" not in str(error.java_exception.getClass().getName()):
+            raise
+        return "no key for its footer", None

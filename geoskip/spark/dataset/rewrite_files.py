@@ -53,9 +53,9 @@ from geoskip.spark.dataset.rewrite_choice import (
     Chosen,
     check_format,
     choose_files,
+    codec_of,
     column_names,
     columns_of_files,
-    encrypted_files,
     files_where,
 )
 from geoskip.spark.dataset.rewrite_folders import (
@@ -314,12 +314,15 @@ class _Rewrite:
         partitions = self.state.relation.partitions
         try:
             self._check_columns()
-            self._check_encryption()
+            codec = codec_of(self.data.source, self.chosen.rewritten)  # raises where files are encrypted
             expected = frame.count()
             arranged = arrange(
-                frame, self.layout, files=self.chosen.files, file_size=self.chosen.file_size, partitions=partitions
+                frame, self.layout, files=self.chosen.files, file_size=self.chosen.file_size, partitions=partitions,
+                codec=codec,
+            )  # fmt: skip
+            arranged.frame.write.option("compression", codec).partitionBy(*partitions).mode("append").parquet(
+                self.folder.staging
             )
-            arranged.frame.write.partitionBy(*partitions).mode("append").parquet(self.folder.staging)
             self.rows = self._new_frame().count()
         except (PySparkException, Py4JJavaError) as error:
             if why := full(message_of(error)):
@@ -350,14 +353,6 @@ class _Rewrite:
             raise InvalidSpecificationError(
                 f"some files of {self.data.source.name} have {', '.join(unread)}, which this handle does not read, so "
                 "it would be lost: give mergeSchema=True to dataset(), or add the column to the table"
-            )
-
-    def _check_encryption(self) -> None:
-        """Raise where files are encrypted, since their rows would be written in clear."""
-        if encrypted := encrypted_files(self.data.source, self.chosen.rewritten):
-            raise InvalidSpecificationError(
-                f"{encrypted[0]} is an encrypted Parquet file, and rewrite() would write its rows in clear; "
-                "geoskip.write(dataset.to_df(), path, layout=...) takes the options of an encrypting writer"
             )
 
     def _new_frame(self) -> DataFrame:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError, UnknownColumnError
 from geoskip.indexes.base import Index, SourceColumn
@@ -125,7 +125,7 @@ def write(
         raise InvalidSpecificationError(f"write() takes the path of one folder, got {path!r}")
     if layout is not None and not isinstance(layout, Layout):
         raise InvalidSpecificationError(f"write(layout=) takes a layout such as ZOrder('lng', 'lat'), got {layout!r}")
-    indexes = [indexes] if isinstance(indexes, Index) else list(indexes)
+    indexes = _listed("indexes", indexes, Index, "indexes such as [MinMax('temp')]")
     _check_indexes(frame, indexes)
     if mode not in _MODES:
         raise InvalidSpecificationError(f"write(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
@@ -151,8 +151,10 @@ def write(
     if exists and mode == "overwrite":
         _check_not_read(frame, place)
     if layout is not None:
+        given = {name.lower(): str(value) for name, value in writer_options.items()}
+        codec = given.get("compression") or given.get("parquet.compression")
         with _explained(f"the rows for {place} could not be arranged, and nothing was written"):
-            frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions).frame
+            frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions, codec=codec).frame
     elif files is not None:
         frame = frame.repartition(files)
     is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
@@ -173,6 +175,15 @@ def write(
     elif before is not None and before.header.entries:
         create_refresh.refresh(source)
     return Dataset(source)
+
+
+def _listed(name: str, given: Any, kind: type, expected: str) -> list[Any]:
+    """The items of an argument, or it alone; raises InvalidSpecificationError for what has none."""
+    if isinstance(given, kind):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Column):
+        raise InvalidSpecificationError(f"write({name}=) takes {expected}, got {given!r}")
+    return list(given)
 
 
 def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
@@ -277,7 +288,7 @@ def _size(files: int | None, file_size: int | str | None) -> int:
 
 def _partitions(frame: DataFrame, given: str | Sequence[str]) -> list[str]:
     """The names of partition columns as the rows have them; raises UnknownColumnError for others."""
-    wanted = [given] if isinstance(given, str) else list(given)
+    wanted = _listed("partition_by", given, str, "names of columns such as ['day']")
     known = {name.lower(): name for name in frame.columns} | {name: name for name in frame.columns}
     for name in wanted:
         if not isinstance(name, str) or (name not in known and name.lower() not in known):
