@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, str] = {
     "advice": "what recommended indexes save and store beside all that could be built",
     "layouts": "files read in geoskip's layouts beside Delta's and Iceberg's Z-orders, and what writing takes",
     "engines": "pyarrow, polars and DuckDB over 2,000 files, alone and with the metadata",
-    "tables": "the demo's queries over tables of Delta, beside the same files as plain Parquet",
+    "tables": "the demo's queries over tables of Delta and Iceberg, beside the same files as plain Parquet",
     "demo": "the demo's queries",
 }
 

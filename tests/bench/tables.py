@@ -1,6 +1,7 @@
 """The demo's queries over tables of formats with logs, beside the same files as plain Parquet.
 
-Flights in 2,000 files of a k-d tree by origin; a table of Delta holds hard links to these very files.
+Flights in 2,000 files of a k-d tree by origin; a table of Delta holds hard links to these very files,
+and one of Iceberg has taken them in.
 *Own* are the files that the format's own skipping leaves, with geoskip off. The rows of each query are the same on and
 off. *Planned* is the time until tasks could start, as in the section ``queries``.
 """
@@ -26,6 +27,7 @@ __all__ = ["FILES", "TABLES", "measured", "run"]
 
 FILES = 2_000
 ADDED = 0.015
+ICEBERG = "ice.bench.flights"
 PLANNED: Mapping[str, Callable[[int], str]] = {
     "a range": lambda n: f"delay > {600 + n}",
     "a polygon": lambda n: (
@@ -51,9 +53,19 @@ def _delta(spark: Any, plain: Path) -> Any:
     return geoskip.dataset(spark, place)
 
 
+def _iceberg(spark: Any, plain: Path) -> Any:
+    """A handle of a table of Iceberg that has taken in the files where they are."""
+    columns = ", ".join(f"`{name}` {kind}" for name, kind in spark.read.parquet(str(plain)).dtypes)
+    spark.sql(f"DROP TABLE IF EXISTS {ICEBERG}")
+    spark.sql(f"CREATE TABLE {ICEBERG} ({columns}) USING iceberg")
+    spark.sql(f"CALL ice.system.add_files(table => '{ICEBERG[4:]}', source_table => '`parquet`.`{plain}`')")
+    return geoskip.dataset(spark, table=ICEBERG)
+
+
 TABLES: Mapping[str, Callable[[Any, Path], Any]] = {
     "Parquet": lambda spark, plain: geoskip.dataset(spark, plain),
     "Delta": _delta,
+    "Iceberg": _iceberg,
 }
 
 
@@ -98,6 +110,9 @@ def measured(files: int = FILES, share: float = 1.0) -> None:
 
 def handle_in(session: Any, handle: Any) -> None:
     """Make ``flights`` mean a table in a session."""
+    if handle.table is not None:
+        session.table(handle.table).createOrReplaceTempView("flights")
+        return
     reader = session.read.format("delta" if (Path(handle.path) / "_delta_log").exists() else "parquet")
     reader.load(str(handle.path)).createOrReplaceTempView("flights")
 
