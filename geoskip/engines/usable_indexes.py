@@ -132,7 +132,7 @@ def without_old_times(predicate: Predicate) -> Predicate:
     """The predicate without its comparisons with times of which Spark's two calendars may disagree.
 
     >>> without_old_times(Comparison("<", Column("d", "date"), Literal(-200_000, "date")))
-    d < DATE '1422-06-01' (before the calendars agree)
+    d < DATE '1422-06-03' (before the calendars agree)
     """
 
     def changed(node: Predicate) -> Predicate:
