@@ -379,6 +379,21 @@ def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any,
         geoskip.write(SimpleNamespace(), folder)
 
 
+@pytest.mark.parametrize(
+    "options", [{"compression": "brotli"}, {"compression": "best"}, {"parquet.block.size": "large"}], ids=str
+)
+@pytest.mark.parametrize("partition_by", [(), "region"], ids=str)
+def test_options_that_the_writer_refuses_leave_a_folder_that_was_to_be_overwritten(
+    spark: Any, places: Any, tmp_path: Path, options: Any, partition_by: Any
+) -> None:
+    folder = tmp_path / "kept"
+    geoskip.write(places.limit(20), folder, files=2, indexes=MinMax("lng"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(GeoskipError, match=r"kept could not be overwritten with these options, and is as it was: "):
+        geoskip.write(places, folder, layout=Sort("lng"), mode="overwrite", partition_by=partition_by, **options)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("partitions", [1, 2, 7, 64, 1000])
 def test_a_number_is_known_for_each_partition_of_sparks_hash(spark: Any, partitions: int) -> None:
     numbers = partition_numbers(partitions).tolist()

@@ -119,6 +119,17 @@ def test_advice_is_a_table_and_the_python_that_builds_it(spark: Any, shop: Path,
     assert set(fresh.indexes) == {each.index for each in advice.indexes}
 
 
+def test_no_layout_is_advised_for_files_that_cannot_be_rewritten(spark: Any, tmp_path: Path) -> None:
+    spark.range(200).selectExpr("id", "id % 7 AS n").repartition(4).write.json(str(tmp_path / "rows"))
+    rows = spark.read.schema("id BIGINT, n BIGINT").json(str(tmp_path / "rows"))
+    dataset = geoskip.dataset(spark, str(tmp_path / "rows"), format="json", schema="id BIGINT, n BIGINT")
+    queries = [rows.where("n = 8"), rows.where("id < 20")]
+    advice = geoskip.recommend(dataset, queries, sample=1)
+    assert advice.indexes
+    assert advice.layout is None
+    assert "rewrite() writes Parquet" in str(advice)
+
+
 def test_indexes_that_exist_count_and_those_that_pay_nothing_are_named(spark: Any, fresh: Any) -> None:
     fresh.create_index(MinMax("id"), ValueList("noise"), GeoBox("lng", "lat"))
     advice = geoskip.recommend(fresh, [*QUERIES[:4], "SELECT id FROM shop WHERE rand() < 0.1"], sample=1)

@@ -467,3 +467,12 @@ def test_files_keep_their_codec_and_bad_lists_are_named(spark: Any, folder: Path
         with pytest.raises(InvalidSpecificationError, match=rf"write\({next(iter(given))}=\) takes .*, got "):
             geoskip.write(spark.range(3), str(tmp_path / "new"), **given)
     assert not (tmp_path / "new").exists()
+
+
+def test_geoparquet_is_left_as_it_is(spark: Any, folder: Path) -> None:
+    described = table(0).replace_schema_metadata({"geo": '{"version": "1.1.0", "primary_column": "g", "columns": {}}'})
+    pq.write_table(described, folder / "geo.parquet")
+    before = sorted(folder.parent.rglob("*"))
+    with pytest.raises(InvalidSpecificationError, match=r"geo\.parquet is GeoParquet, and rewrite.. would lose"):
+        geoskip.dataset(spark, str(folder)).rewrite(Sort("a"), files=1)
+    assert sorted(path for path in folder.parent.rglob("*") if "_geoskip" not in str(path)) == before

@@ -33,6 +33,7 @@ from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, candidates_for, judge, sample_of
 from geoskip.spark.advisor.what_if import AskedQuery, asked_queries, estimate
 from geoskip.spark.dataset.handle import Dataset
+from geoskip.spark.dataset.rewrite_choice import check_is_rewritable
 
 Query = str | DataFrame
 _SHARE = 0.05
@@ -99,6 +100,7 @@ def recommend(
     layout, notes = None, []
     if layouts:
         try:
+            check_is_rewritable(source, state.relation)
             layout = advised_layout(
                 sampled, asked, what_if, lambda trial: _selected(trial, limit, strict=False), share=share, seed=seed
             )

@@ -24,6 +24,7 @@ from geoskip.layout.clustering import FileRanges
 from geoskip.layout.layout_report import WRITES, layout_name, out_of_order, partition_of
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot, bytes_of
+from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import ListedFile, relative_path
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
@@ -68,9 +69,8 @@ _OWN_REWRITES = {
 }
 
 
-def check_format(data: SparkData) -> None:
+def check_is_rewritable(source: DatasetSource, relation: FileRelation) -> None:
     """Raise where the files are not of Parquet, or a table's log lists them."""
-    source, relation = data.source, data.state.relation
     if relation.table:
         own = _OWN_REWRITES.get(relation.table, "its own procedure")
         raise InvalidSpecificationError(
@@ -253,15 +253,22 @@ def codec_of(source: DatasetSource, files: Sequence[ListedFile]) -> str:
 
     It is the session's where Spark cannot write that of the files without further libraries.
 
-    Raises InvalidSpecificationError where a file is encrypted, since its rows would be written in clear.
+    Raises InvalidSpecificationError where a file is encrypted, since its rows would be written in clear, and where it
+    is GeoParquet, since Spark's writer knows nothing of the geometries that the footer describes.
     """
     sizes: Counter[str] = Counter()
     for file in files:
-        encryption, codec = _footer(source, file)
+        encryption, codec, is_geoparquet = _footer(source, file)
         if encryption != "UNENCRYPTED":
             raise InvalidSpecificationError(
                 f"{file.uri} is an encrypted Parquet file, and rewrite() would write its rows in clear; "
                 "geoskip.write(dataset.to_df(), path, layout=...) takes the options of an encrypting writer"
+            )
+        if is_geoparquet:
+            raise InvalidSpecificationError(
+                f"{file.uri} is GeoParquet, and rewrite() would lose what its footer says of the geometries, such as "
+                "their reference system: geoskip.write(dataset.to_df(), path, layout=...) writes a copy without it, "
+                "the format 'geoparquet' of Sedona one with it"
             )
         if codec is not None:
             sizes[codec.lower()] += file.size
@@ -269,8 +276,8 @@ def codec_of(source: DatasetSource, files: Sequence[ListedFile]) -> str:
     return found if found in _CODECS else str(source.spark.conf.get("spark.sql.parquet.compression.codec"))
 
 
-def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None]:
-    """Encryption of a Parquet file, and the codec of its first column; None without rows."""
+def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None, bool]:
+    """Encryption of a Parquet file, the codec of its first column, None without rows, and True for GeoParquet."""
     gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
     place = gateway.org.apache.hadoop.fs.Path(file.uri)
     try:
@@ -278,13 +285,15 @@ def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None]:
         given = gateway.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(place, conf)
         reader = gateway.org.apache.parquet.hadoop.ParquetFileReader.open(given)
         try:
-            encryption, groups = str(reader.getFileMetaData().getEncryptionType().toString()), reader.getRowGroups()
+            described, groups = reader.getFileMetaData(), reader.getRowGroups()
+            encryption = str(described.getEncryptionType().toString())
+            is_geoparquet = bool(described.getKeyValueMetaData().containsKey("geo"))
             if encryption != "UNENCRYPTED" or groups.isEmpty() or groups.get(0).getColumns().isEmpty():
-                return encryption, None
-            return encryption, str(groups.get(0).getColumns().get(0).getCodec().toString())
+                return encryption, None, is_geoparquet
+            return encryption, str(groups.get(0).getColumns().get(0).getCodec().toString()), is_geoparquet
         finally:
             reader.close()
     except Py4JJavaError as error:
         if "parquet.crypto" not in str(error.java_exception.getClass().getName()):
             raise
-        return "no key for its footer", None
+        return "no key for its footer", None, False

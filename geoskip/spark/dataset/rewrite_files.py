@@ -51,7 +51,7 @@ from geoskip.spark.dataset.create_refresh import ENGINE, create
 from geoskip.spark.dataset.file_ranges import current_snapshot
 from geoskip.spark.dataset.rewrite_choice import (
     Chosen,
-    check_format,
+    check_is_rewritable,
     choose_files,
     codec_of,
     column_names,
@@ -176,7 +176,7 @@ def _check_source(data: SparkData, to: str | None) -> None:
         raise InvalidSpecificationError(
             f"rewrite() needs a handle of one folder or table, not of {source.name}: its files are rewritten together"
         )
-    check_format(data)
+    check_is_rewritable(data.source, data.state.relation)
     if restricting := [name for name in source.options if name.lower() in _RESTRICTING]:
         raise InvalidSpecificationError(
             f"the handle of {source.name} has {restricting[0]}=, so it does not see all files, and rewrite() would "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StructType
 
 from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError, UnknownColumnError
 from geoskip.indexes.base import Index, SourceColumn
@@ -71,8 +73,8 @@ def write(
     """Write a DataFrame as Parquet files in a layout, and index them.
 
     The rows are read up to four times, so cache what is expensive to compute. A DataFrame without rows is written as
-    Spark writes it. Everything is checked before anything is written; what then fails leaves what Spark leaves, which
-    of a folder that is overwritten is nothing.
+    Spark writes it. Everything is checked before anything is written, the writer's options by a file without rows
+    before a folder is overwritten; what then fails leaves what Spark leaves, which of such a folder is nothing.
 
     Parameters
     ----------
@@ -150,6 +152,7 @@ def write(
         return Dataset(source)
     if exists and mode == "overwrite":
         _check_not_read(frame, place)
+        _check_options(frame, place, partitions, writer_options)
     if layout is not None:
         given = {name.lower(): str(value) for name, value in writer_options.items()}
         codec = given.get("compression") or given.get("parquet.compression")
@@ -211,6 +214,21 @@ def _check_not_read(frame: DataFrame, place: str) -> None:
             f"the rows are read from {place}, which an overwrite empties first: write to another folder, or arrange "
             "what is there by dataset(spark, path).rewrite(layout)"
         )
+
+
+def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Raise where the options, or the columns' types, let the writer fail, since an overwrite empties the folder first.
+
+    A file without rows is written with them into the folder itself, under a name that readers ignore.
+    """
+    fields = [field for field in frame.schema.fields if field.name not in partitions]
+    rows = frame.sparkSession.createDataFrame([], StructType(fields))
+    folder, trial = qualified(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
+    try:
+        with _explained(f"{place} could not be overwritten with these options, and is as it was"):
+            rows.write.options(**options).parquet(f"{folder}/{trial}")
+    finally:
+        HadoopFolder(folder).delete(trial)
 
 
 def _input_files(frame: DataFrame) -> set[str]:
