@@ -7,6 +7,7 @@ name with a dot, so that there is no ``geoskip.statistics`` in SQL.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,6 +60,8 @@ def register_statistics(spark: SparkSession) -> None:
     """Register ``geoskip_statistics`` for SQL, once a session."""
     session = spark._jsparkSession.sessionUUID()
     if session not in _sessions:
-        function: Any = udtf(StatisticsFunction, returnType=COLUMNS)
-        spark.udtf.register(NAME, function)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # PySpark 4.3 is not sure of pandas 3, not used here
+            function: Any = udtf(StatisticsFunction, returnType=COLUMNS)
+            spark.udtf.register(NAME, function)
         _sessions.add(session)
