@@ -159,8 +159,9 @@ def list_of(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazil
     rows, nulls = len(values), values.null_count
     plain = physical(distinct(values))
     if pa.types.is_floating(plain.type):
-        found = pc.unique(reals_as_bits(plain))
-        return _summary(np.sort(np.asarray(found).view(np.float64)).tolist(), limit, most_bytes, nulls, rows)
+        bits = np.sort(np.asarray(pc.unique(reals_as_bits(plain))))  # -0.0 before 0.0
+        # numpy's default sort of doubles makes 0.0 of some -0.0 on processors with AVX-512
+        return _summary(np.sort(bits.view(np.float64), kind="stable").tolist(), limit, most_bytes, nulls, rows)
     found = pc.unique(plain) if pa.types.is_date64(values.type) else plain
     if len(found) > limit or found.nbytes > most_bytes + 16 * len(found):
         return _summary(None, limit, most_bytes, nulls, rows)

@@ -277,7 +277,7 @@ def codec_of(source: DatasetSource, files: Sequence[ListedFile]) -> str:
 
 
 def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None, bool]:
-    """Encryption of a Parquet file, the codec of its first column, None without rows, and True for GeoParquet."""
+    """Encryption of a Parquet file, codec of its first column (None: no rows), and if it is GeoParquet."""
     gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
     place = gateway.org.apache.hadoop.fs.Path(file.uri)
     try:

@@ -97,6 +97,14 @@ def test_a_list_holds_each_value_once_whatever_parts_it_came_in() -> None:
         )
 
 
+def test_both_zeros_are_listed_among_values_in_any_order() -> None:
+    random = np.random.default_rng(11)
+    for size in range(3, 60):  # numpy's default sort makes 0.0 of some -0.0 on processors with AVX-512
+        values = random.permutation([-0.0, 0.0, math.nan, *random.normal(size=size)])
+        listed = ValueList("x").collect(pa.array(values))["values"]
+        assert [math.copysign(1, value) for value in listed if value == 0] == [-1, 1]
+
+
 def test_a_file_over_the_limit_stores_its_counts_alone() -> None:
     index = ValueList("c", limit=2)
     few, many, none = (index.collect(pa.array(values)) for values in ([1, 2, 1], [1, 2, 3, None], [4, 5]))
