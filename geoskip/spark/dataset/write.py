@@ -219,7 +219,8 @@ def _check_not_read(frame: DataFrame, place: str) -> None:
 def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], options: Mapping[str, Any]) -> None:
     """Raise where the writer would fail because of its options or the columns' types.
 
-    An overwrite empties the folder before it writes. A file without rows is written with them into the folder itself, under a name that readers ignore.
+    An overwrite empties the folder before it writes. A file without rows is written with these options into the folder
+    itself, under a name that readers ignore.
     """
     fields = [field for field in frame.schema.fields if field.name not in partitions]
     rows = frame.sparkSession.createDataFrame([], StructType(fields))
