@@ -5,7 +5,8 @@
     GeoskipError
     ├── InvalidSpecificationError   (ValueError)    an index, option or handle that makes no sense
     │   ├── UnknownColumnError      (KeyError)      a name or expression that the dataset does not have
-    │   └── UnsupportedColumnError  (TypeError)     a column type that an index cannot summarise soundly
+    │   ├── UnsupportedColumnError  (TypeError)     a column type that an index cannot summarise soundly
+    │   └── NeedsSparkError                         an expression, a format or metadata that only Spark reads
     ├── MappingError                (TypeError)     a UDF mapping with a wrong shape
     ├── DatasetNotFoundError        (FileNotFoundError)   nothing to index at this path or table
     ├── NotIndexedError             (LookupError)   a verb that needs metadata, where there is none
@@ -40,6 +41,10 @@ class UnknownColumnError(InvalidSpecificationError, KeyError):
 
 class UnsupportedColumnError(InvalidSpecificationError, TypeError):
     """A column type that an index cannot summarise soundly."""
+
+
+class NeedsSparkError(InvalidSpecificationError):
+    """An expression, a format or metadata that only Spark reads, given to what does without it."""
 
 
 class MappingError(GeoskipError, TypeError):

@@ -23,7 +23,13 @@ from geoskip.engines.index_texts import TextBinder
 from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, has_grown, own_folder, state_of
 from geoskip.engines.parquet_dataset import types_of as types_of_columns
 from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError, UnknownColumnError
+from geoskip.errors import (
+    DatasetNotFoundError,
+    InvalidSpecificationError,
+    NeedsSparkError,
+    NotIndexedError,
+    UnknownColumnError,
+)
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.refresh import BuildResult, Listing, difference
@@ -127,7 +133,9 @@ def build(
         raise InvalidSpecificationError(f"build(threads=) takes a number from 1 on, got {threads!r}")
     load_mappings()
     source = ParquetSource(ParquetPaths.of(path))
-    data = ParquetData(source, _store(source, store, metadata), metadata is None and store is None, threads or _cores())
+    data = ParquetData(
+        source, store_for(source, store, metadata), metadata is None and store is None, threads or cores()
+    )
     if wanted:
         encryption = getattr(data.store, "encryption", None)
         if encryption is not None and encryption.key is None and data.store.latest() is None:
@@ -162,11 +170,13 @@ def _refresh(data: ParquetData, mode: str) -> None:
         refresh_incrementally(data, snapshot, by=_ENGINE)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return the number of threads that read files by default."""
     return min(32, os.cpu_count() or 1)
 
 
-def _store(source: ParquetSource, store: Store | None, metadata: str | os.PathLike[str] | None) -> Store:
+def store_for(source: ParquetSource, store: Store | None, metadata: str | os.PathLike[str] | None) -> Store:
+    """Return the store of a dataset's metadata: the given one, that of a folder, or that beside the data."""
     if store is not None and metadata is not None:
         raise InvalidSpecificationError("give store= or metadata=, not both")
     if store is not None:
@@ -180,7 +190,7 @@ def _store(source: ParquetSource, store: Store | None, metadata: str | os.PathLi
     text = os.fspath(metadata)
     folder = local_path(text) if text.startswith("file:") else text
     if folder is None or "://" in folder:
-        raise InvalidSpecificationError(f"metadata= is a local folder without Spark, got {text!r}; or give store=")
+        raise NeedsSparkError(f"metadata= is a local folder without Spark, got {text!r}; or give store=")
     return ParquetStore(os.path.abspath(os.path.expanduser(folder)))
 
 
@@ -309,14 +319,14 @@ class ParquetData:
         for expression in bound:
             for vertex in walk(expression):
                 if isinstance(vertex, Column | Call) and not sql_type(vertex.type).is_plain:
-                    raise InvalidSpecificationError(
+                    raise NeedsSparkError(
                         f"{index} needs Spark: {vertex} is of type {vertex.type}; build it by "
                         "geoskip.dataset(spark, path).create_index(...)"
                     )
         for name, value in entry.depends.items():
             differs = name in _AS_SPARK_HAS and value.lower() not in _AS_SPARK_HAS[name]
             if differs or (name.startswith(SETTINGS_OF) and value != "{}"):
-                raise InvalidSpecificationError(
+                raise NeedsSparkError(
                     f"{index} needs Spark: the metadata were made with {name}={value}, which only Spark follows"
                 )
         return entry

@@ -13,7 +13,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
+from geoskip.errors import NeedsSparkError, UnknownColumnError, UnsupportedColumnError
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.registry.fingerprint import Unidentifiable
@@ -48,7 +48,7 @@ class TextBinder:
         ------
         UnknownColumnError
             For a column that the dataset does not have.
-        InvalidSpecificationError
+        NeedsSparkError
             For SQL that only Spark evaluates.
         """
         if text in self.types and self._meant(text, list(self.types)) is not None:
@@ -166,9 +166,9 @@ class _Parser:
     def _refused(self) -> Any:
         raise self.refusal()
 
-    def refusal(self, why: str = "") -> InvalidSpecificationError:
+    def refusal(self, why: str = "") -> NeedsSparkError:
         """Error for a text that only Spark evaluates."""
-        return InvalidSpecificationError(
+        return NeedsSparkError(
             f"{self.index}: {self.text!r} needs Spark{f' ({why})' if why else ''}; without it geoskip.build() indexes "
             "columns, fields of structs, and calls of functions that geoskip offers over them, such as "
             "GeoBox('ST_GeomFromWKB(shape)'); build it by geoskip.dataset(spark, path).create_index(...)"

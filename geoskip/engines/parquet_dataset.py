@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from geoskip.engines.folder_listing import FOLDER, listed
 from geoskip.engines.usable_indexes import schema_types
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
 from geoskip.metadata import Header
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import FileListing, glob_pattern, is_glob, literal_head, shared_folder
@@ -94,7 +94,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
         raise InvalidSpecificationError(f"a path of a dataset is a text, got {path!r}")
     local = local_path(text) if text.startswith("file:") else text
     if local is None or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", local):
-        raise InvalidSpecificationError(
+        raise NeedsSparkError(
             f"{text} is not a local path: geoskip.build() reads local and mounted folders; mount it, or build with "
             "geoskip.dataset(spark, path)"
         )
@@ -220,12 +220,12 @@ class ParquetSource:
         self.root = f"file:{paths.root}"
         for marker, name in _TABLES:
             if os.path.exists(os.path.join(paths.root, marker)):
-                raise InvalidSpecificationError(
+                raise NeedsSparkError(
                     f"{paths.root} is a table of {name}, whose log says which files are of now; build with Spark: "
                     "geoskip.dataset(spark, path).create_index(...)"
                 )
         if _is_iceberg(os.path.join(paths.root, "metadata")):
-            raise InvalidSpecificationError(
+            raise NeedsSparkError(
                 f"{paths.root} is a table of Iceberg, whose metadata say which files are of now; build with Spark: "
                 "geoskip.dataset(spark, table=...).create_index(...)"
             )

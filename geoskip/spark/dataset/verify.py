@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.errors import (
     ConflictError,
     DatasetNotFoundError,
-    InvalidSpecificationError,
     MetadataError,
     MissingKeyError,
 )
@@ -28,7 +25,6 @@ from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, SnapshotDiff
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot, build_table
-from geoskip.report import count_of
 from geoskip.sources.build_report import BuildReport
 from geoskip.sources.build_verbs import (
     check_keys,
@@ -41,6 +37,7 @@ from geoskip.sources.build_verbs import (
 )
 from geoskip.sources.dependencies import same_place
 from geoskip.sources.listed_files import reason_not_indexable
+from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
 from geoskip.spark.analysis import bind
 from geoskip.spark.dataset.create_refresh import ENGINE, create, report
 from geoskip.spark.dataset.source import DatasetSource, SparkData
@@ -48,54 +45,9 @@ from geoskip.spark.session import java, known
 from geoskip.stores.base import Store
 
 
-@dataclass(frozen=True)
-class VerifyResult:
-    """Result of comparing summaries with the data; ``print`` shows it."""
-
-    files: int
-    """Number of files that were read again."""
-    of: int
-    """Number of files that have metadata and are unchanged since they were indexed."""
-    indexes: tuple[str, ...]
-    """Indexes that were compared."""
-    differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Files whose summaries contradict their data, with the indexes concerned."""
-    damaged: Mapping[str, str] = field(default_factory=dict)
-    """Indexes whose summaries cannot be read, with the reason."""
-    passed_over: Mapping[str, str] = field(default_factory=dict)
-    """Indexes that could not be compared, and files that could not be read, with the reason."""
-    uncovered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Files without summaries of some indexes, which were deleted while the files were indexed: they are read."""
-
-    @property
-    def ok(self) -> bool:
-        """Test whether nothing that was compared differs or is damaged."""
-        return not self.differing and not self.damaged
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.files:,} of {count_of(self.of, 'file')} read again for {', '.join(self.indexes) or 'no index'}"
-        ]
-        lines += [f"  {name} cannot be read: {why}" for name, why in self.damaged.items()]
-        lines += [f"  {path}: {', '.join(names)} differs" for path, names in list(self.differing.items())[:20]]
-        lines += [f"  not compared: {name}: {why}" for name, why in list(self.passed_over.items())[:20]]
-        if self.uncovered:
-            names = sorted(set().union(*self.uncovered.values()))
-            count = count_of(len(self.uncovered), "file")
-            lines.append(f"  {count} not covered by {', '.join(names)}: dataset.repair() builds what is missing")
-        if self.ok:
-            lines.append("  everything compared is as it should be")
-        else:
-            lines.append("  dataset.repair() drops what is inconsistent and builds it anew")
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-
 def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
     """Collect summaries of some files again and compare them with the stored ones."""
-    if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
-        raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample!r}")
+    check_sample(sample)
     data = SparkData(source, source.current_state())
     data.store.reread()
     with data.store.patiently():
@@ -105,35 +57,7 @@ def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
 def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:
     """Verify one snapshot; raises MetadataError where it is vacuumed meanwhile."""
     check_same(data, snapshot.header)
-    data = _with_recorded_settings(data, snapshot.header)
-    damaged = _damaged_indexes(snapshot)
-    if damaged and data.store.latest() != snapshot.header.number:
-        raise MetadataError(f"snapshot {snapshot.header.number} may be vacuumed: there is a later one")
-    changed = data.changed(snapshot.header.entries)
-    entries = [e for e in snapshot.header.entries if e.name not in damaged and e.name not in changed]
-    if "files" in damaged:
-        return VerifyResult(0, 0, (), damaged=damaged, passed_over=changed)
-    rows = np.flatnonzero(SnapshotDiff.at(snapshot, data).is_fresh)
-    count = len(rows) if sample is None else min(len(rows), max(1, round(sample * len(rows))))
-    some = np.sort(np.array(random.sample(list(rows), count), dtype=rows.dtype))
-    chosen = pa.array(some, pa.int64())
-    paths = snapshot.files.column("path").take(chosen).to_pylist() if len(some) else []
-    found = data.build(entries, paths) if paths and entries else None
-    made = build_table(entries, found.rows if found else ())
-    differing: dict[str, tuple[str, ...]] = {}
-    uncovered: dict[str, tuple[str, ...]] = {}
-    where = dict(zip(paths, some, strict=True))
-    kept = snapshot.files
-    for row, path in enumerate(made["path"].to_pylist()):
-        stored = {e.name: kept.column(e.name)[int(where[path])] for e in entries}
-        others = [name for name, summary in stored.items() if not _are_equal(made[name][row], summary)]
-        if wrong := tuple(name for name in others if stored[name].is_valid):
-            differing[path] = wrong
-        if missing := tuple(name for name in others if not stored[name].is_valid):
-            uncovered[path] = missing
-    passed_over = {**changed, **(found.excluded if found else {})}
-    names = tuple(e.name for e in entries)
-    return VerifyResult(made.num_rows, len(rows), names, differing, damaged, passed_over, uncovered)
+    return compare_with_data(_with_recorded_settings(data, snapshot.header), snapshot, sample)
 
 
 def repair(source: DatasetSource) -> BuildReport:
@@ -239,22 +163,6 @@ def _readable_header(store: Store) -> Header:
         f"no snapshot in {store.location} can be read, so that it is not known which indexes there were: remove the "
         "folder, and create them anew"
     )
-
-
-def _damaged_indexes(snapshot: Snapshot) -> dict[str, str]:
-    """Indexes whose summaries cannot be read, with the error; ``files`` stands for the fingerprints."""
-    found = {}
-    for name in ("path", "size", "mtime", "etag", "rows", *(entry.name for entry in snapshot.header.entries)):
-        try:
-            snapshot.files.column(name)
-        except MetadataError as error:
-            found["files" if ":" not in name and "(" not in name else name] = str(error)
-    return found
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    """Test whether two summaries are equal; NaN equals NaN."""
-    return one.is_valid == other.is_valid and repr(one.as_py()) == repr(other.as_py())
 
 
 _INDEXES = (

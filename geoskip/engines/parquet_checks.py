@@ -1,0 +1,86 @@
+"""Checks of indexed Parquet files without Spark: summaries against data, and which indexes only Spark builds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from geoskip.engines.build import ParquetData, cores, store_for
+from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource
+from geoskip.errors import GeoskipError, NeedsSparkError
+from geoskip.lifecycle.log import latest
+from geoskip.metadata import Snapshot
+from geoskip.registry.installed import load_mappings
+from geoskip.sources.build_verbs import check_same, require_index, with_latest
+from geoskip.sources.spark_defaults import PARQUET
+from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
+from geoskip.stores.base import Store
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def verify(
+    path: Paths,
+    sample: float | None = None,
+    *,
+    store: Store | None = None,
+    metadata: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+) -> VerifyResult:
+    """Collect the summaries of Parquet files again, without Spark, and compare them with the stored ones.
+
+    Parameters
+    ----------
+    path
+        A local folder, a file, a glob, or a list of these, as in :func:`geoskip.build`.
+    sample
+        The share of the files to read, above 0 and up to 1; None for all of them.
+    store, metadata
+        The store of the metadata, or the folder that holds them. Default: ``_geoskip`` beside the data.
+    threads
+        The number of threads that read files. Default: one a processor.
+
+    Raises
+    ------
+    NotIndexedError
+        Where there are no metadata, or no index is in use.
+    InvalidSpecificationError
+        For a wrong share, and for metadata of another dataset.
+    """
+    check_sample(sample)
+    data = _data(path, store, metadata, threads)
+    data.store.reread()
+
+    def compare(found: Snapshot | None) -> VerifyResult:
+        snapshot = require_index(data.name, found)
+        check_same(data, snapshot.header)
+        return compare_with_data(data, snapshot, sample)
+
+    with data.store.patiently():
+        return with_latest(data.store, compare)
+
+
+def reason_for_spark(path: Paths, store: Store) -> str | None:
+    """Return why only Spark can collect the summaries of the indexes in use, or None."""
+    snapshot = latest(store)
+    if snapshot is None:
+        return None
+    source = snapshot.header.source
+    if source.get("class") != PARQUET or source.get("options"):
+        return f"{path} was indexed as {str(source.get('class')).rpartition('.')[2]} {source.get('options') or ''}"
+    try:
+        _data(path, store, None, None).bind([entry.index for entry in snapshot.header.entries])
+    except NeedsSparkError as error:
+        return str(error)
+    except GeoskipError:  # which the verb reports
+        return None
+    return None
+
+
+def _data(
+    path: Paths, store: Store | None, metadata: str | os.PathLike[str] | None, threads: int | None
+) -> ParquetData:
+    load_mappings()
+    source = ParquetSource(ParquetPaths.of(path))
+    own = metadata is None and store is None
+    return ParquetData(source, store_for(source, store, metadata), own, threads or cores())

@@ -1,0 +1,58 @@
+"""Verification without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip.engines.parquet_checks import reason_for_spark, verify
+from geoskip.errors import InvalidSpecificationError, NotIndexedError
+from geoskip.stores import ParquetStore
+
+Parts = Callable[..., Path]
+
+
+def test_summaries_that_contradict_the_data_are_named(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = parts({"a": [1, 2]}, {"a": [3, 4]}, {"a": [5, 6]})
+    collect = geoskip.MinMax.from_statistics
+
+    def wrong(index: Any, kind: str, low: Any, high: Any, nulls: int, rows: int) -> Any:
+        return collect(index, kind, low, 4 if high == 6 else high, nulls, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(geoskip.MinMax, "from_statistics", wrong)
+        geoskip.build(folder, geoskip.MinMax("a"))
+    found = verify(folder)
+    assert (found.ok, found.files, found.of) == (False, 3, 3)
+    assert found.differing == {"part-00002.parquet": ("minmax(a)",)}
+    assert verify(folder, 0.3).files == 1
+
+
+def test_only_files_as_they_were_indexed_are_compared(parts: Parts) -> None:
+    folder = parts({"a": [1, 2]}, {"a": [3, 4]})
+    geoskip.build(folder, geoskip.MinMax("a"))
+    pq.write_table(pa.table({"a": [7, 8, 9]}), folder / "part-00001.parquet")
+    found = verify(folder)
+    assert (found.ok, found.files, found.of) == (True, 1, 1)
+
+
+def test_a_wrong_share_and_missing_metadata_are_errors(parts: Parts) -> None:
+    folder = parts({"a": [1]})
+    with pytest.raises(NotIndexedError, match="has no index yet"):
+        verify(folder)
+    with pytest.raises(InvalidSpecificationError, match="a share above 0"):
+        verify(folder, 2)
+
+
+def test_an_index_that_spark_alone_builds_is_named(parts: Parts) -> None:
+    folder = parts({"a": [1]})
+    store = ParquetStore(folder / "_geoskip")
+    assert reason_for_spark(folder, store) is None
+    geoskip.build(folder, geoskip.MinMax("a"))
+    assert reason_for_spark(folder, store) is None
