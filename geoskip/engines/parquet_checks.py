@@ -1,4 +1,4 @@
-"""Checks of indexed Parquet files without Spark: summaries against data, and which indexes only Spark builds."""
+"""Checks of indexed Parquet without Spark: summaries against data, and what only Spark builds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def verify(
     metadata: str | os.PathLike[str] | None = None,
     threads: int | None = None,
 ) -> VerifyResult:
-    """Collect the summaries of Parquet files again, without Spark, and compare them with the stored ones.
+    """Collect summaries of Parquet files again, without Spark, and compare them with the stored ones.
 
     Parameters
     ----------

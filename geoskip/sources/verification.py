@@ -68,7 +68,7 @@ def check_sample(sample: float | None) -> None:
 
 
 def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | None) -> VerifyResult:
-    """Collect the summaries of all files, or of a share of them, again, and compare them with a snapshot's.
+    """Collect summaries of all files, or of a share of them, again, and compare them with a snapshot's.
 
     Raises MetadataError where the snapshot is vacuumed meanwhile.
     """
