@@ -108,7 +108,13 @@ class NarrowedConnection:
         return self._report
 
     def sql(self, query: str, *, alias: str = "", params: Any = None) -> DuckDBPyRelation:
-        """Return the relation of a query, over the files that may hold a matching row at this moment."""
+        """Return the relation of a query, over the files that may hold a matching row at this moment.
+
+        Parameters
+        ----------
+        query, alias, params
+            As for ``DuckDBPyConnection.sql``; parameters count as constants.
+        """
         found: DuckDBPyRelation = self._either(
             query, params, lambda text: self.connection.sql(text, alias=alias, params=params)
         )

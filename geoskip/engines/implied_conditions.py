@@ -152,7 +152,15 @@ class Builder:
         return self._sized(true, false, (a, a, b, b))
 
     def choice(self, test: object, then: object, other: object, *, null_is_false: bool) -> EngineCondition:
-        """One of two conditions; where the test is null, the other one with ``null_is_false``, else null."""
+        """One of two conditions.
+
+        Parameters
+        ----------
+        test, then, other
+            The condition that chooses, and the two conditions.
+        null_is_false
+            Where the test is null, the result is ``other`` if this is set, else null.
+        """
         t, a, b = map(self.condition, (test, then, other))
         not_taken = TRUE if null_is_false else t.false
         true = disjunction([conjunction([t.true, a.true]), conjunction([not_taken, b.true])])
@@ -198,14 +206,34 @@ class Builder:
         return EngineCondition(found, Not(found))
 
     def text(self, part: object, kind: Callable[[Predicate, str], Predicate], text: object) -> EngineCondition:
-        """A test of a column of texts by bytes: StartsWith, EndsWith or Contains."""
+        """A test of a column of texts by bytes.
+
+        Parameters
+        ----------
+        part
+            The operand; only columns are of use.
+        kind
+            StartsWith, EndsWith or Contains.
+        text
+            The constant text.
+        """
         if not isinstance(part, Column) or part.type != "string" or not isinstance(text, str):
             return self.unknown(f"a pattern of {_shown(part)} is not used", part)
         found = kind(part, text)
         return EngineCondition(found, Not(found))
 
     def like(self, part: object, pattern: str, to_node: Callable[[Predicate, str], Predicate]) -> EngineCondition:
-        """LIKE without an escape character; ``to_node`` makes what Spark finds TRUE of wildcards elsewhere."""
+        """LIKE without an escape character.
+
+        Parameters
+        ----------
+        part
+            The operand; only columns are of use.
+        pattern
+            The pattern, with ``%`` and ``_``.
+        to_node
+            A predicate of the column and the pattern, for wildcards that are neither first nor last.
+        """
         inner = pattern.strip("%")
         starts, ends = pattern.startswith("%"), pattern.endswith("%")
         if "\\" in pattern:
@@ -266,7 +294,15 @@ class Builder:
         return self._unless_wrapped(part, found)
 
     def compare(self, op: str, left: object, right: object) -> EngineCondition:
-        """``left op right`` with op one of ``= != < <= > >=``; null where an operand is."""
+        """Compare two operands; the result is null where one of them is.
+
+        Parameters
+        ----------
+        op
+            One of ``= != < <= > >=``.
+        left, right
+            Columns, constants, conditions, or what this module makes of columns.
+        """
         match left, right:
             case Constant("null"), _:
                 return EngineCondition(FALSE, FALSE)

@@ -64,7 +64,17 @@ def latest_snapshot(root: str, store: Store) -> Snapshot | None:
 
 
 def snapshot_or_reason(root: str, store: Store | None, metadata: str | None, reasons: list[str]) -> Snapshot | None:
-    """The latest snapshot, or None with a reason."""
+    """The latest snapshot, or None with a reason.
+
+    Parameters
+    ----------
+    root
+        The folder of the data.
+    store, metadata
+        Another store, or another folder of metadata, than ``_geoskip`` in it.
+    reasons
+        A list that gets the reasons.
+    """
     chosen = store_of(root, store, metadata)
     try:
         snapshot = latest_snapshot(root, chosen)

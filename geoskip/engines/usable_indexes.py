@@ -73,7 +73,17 @@ def usable(root: str, header: Header, agreed: Agreed, reasons: list[str]) -> lis
 
 
 def reason_unusable_here(root: str, header: Header, entry: IndexEntry, agreed: Agreed) -> str | None:
-    """The reason why an index does not hold for readers that are not Spark, or None."""
+    """The reason why an index does not hold for readers that are not Spark, or None.
+
+    Parameters
+    ----------
+    root
+        The folder of the data.
+    header, entry
+        The snapshot's header, and its entry for the index.
+    agreed
+        True of calls that the reader evaluates as Spark does.
+    """
     source = header.source
     if (missing := entry.index.unavailable()) is not None:
         return missing

@@ -168,7 +168,13 @@ class Arrangement:
         groups: Ints | None = None,
         turns: Ints | None = None,
     ) -> tuple[Ints, Ints]:
-        """The key of each row, and the number of its file; parameters as for :meth:`files_of`."""
+        """The key of each row, and the number of its file.
+
+        Parameters
+        ----------
+        columns, ties, groups, turns
+            As for :meth:`files_of`.
+        """
         ranks = self._ranks(dimensions(columns, self.are_geometries))
         rows = ranks.shape[1]
         groups = np.zeros(rows, np.int64) if groups is None else groups

@@ -88,9 +88,21 @@ class _Growing:
         self.files: list[int] = []
 
     def add(self, rows: Ints, files: int, mean: float) -> int:
-        """Add the tree of some rows for so many files, and return its node, or ``-1 - c`` for the cell c.
+        """Add the tree of some rows.
 
-        ``mean`` are the rows that a file has in the whole tree.
+        Parameters
+        ----------
+        rows
+            Positions of the sampled rows.
+        files
+            The number of files that they are for.
+        mean
+            The rows that a file has in the whole tree.
+
+        Returns
+        -------
+        int
+            The number of its node, or ``-1 - c`` for the cell c.
         """
         found = self._cut(rows, files, mean) if files > 1 else None
         if found is None:
