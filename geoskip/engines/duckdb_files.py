@@ -124,7 +124,15 @@ class ParquetFiles:
         return {name: kind for name, kind in types if kind is not None and lowered(name) not in left_out}
 
     def all(self, parquet: Parquet, names: Sequence[str], reasons: Sequence[str], predicate: str = "") -> Scan:
-        """The report of a reader of all its files."""
+        """The report of a reader of all its files.
+
+        Parameters
+        ----------
+        parquet, names
+            The reader, and its files.
+        reasons, predicate
+            Reasons why none is skipped, and the condition as text.
+        """
         size = self._bytes(names)
         return _scan(parquet, names, names, size, size, predicate, reasons)
 

@@ -75,7 +75,15 @@ def shape(builder: Builder, make: Callable[..., Any], *values: Any) -> Any:
 
 
 def distance_compared(builder: Builder, op: str, call: Call, constant: Any) -> EngineCondition:
-    """``ST_Distance(a, b) op constant``."""
+    """``ST_Distance(a, b) op constant``.
+
+    Parameters
+    ----------
+    builder
+        Makes conditions that are not used, with the reason.
+    op, call, constant
+        The comparison, the distance, and the operand on the other side.
+    """
     limit = number_of(constant)
     if limit is None or call.type != "double":
         return builder.unknown(f"{call.name} beside {constant} is not used")

@@ -85,7 +85,17 @@ class _Walk:
         self.of_ctes: set[int] = set()
 
     def query(self, node: Json, above: list[Json], ctes: frozenset[str]) -> list[TableScan]:
-        """The scans of one query node; conditions for its CTEs are known once its body was walked."""
+        """The scans of one query node; conditions for its CTEs are known once its body was walked.
+
+        Parameters
+        ----------
+        node
+            The node, as DuckDB serialises it.
+        above
+            Conditions on its result.
+        ctes
+            Names of the CTEs around it, in lower case.
+        """
         own = _ctes(node)
         inner = ctes | {lowered(entry["key"]) for entry in own}
         if node.get("type") == "SELECT_NODE":

@@ -350,7 +350,17 @@ class _Question:
         return found
 
     def report(self, kept: Numbers, predicate: str, seconds: float) -> Scan:
-        """The report of this question."""
+        """The report of this question.
+
+        Parameters
+        ----------
+        kept
+            Numbers of the kept files in the listing.
+        predicate
+            The condition as text.
+        seconds
+            The time that planning took.
+        """
         names = self.found.unnameable
         return Scan(
             dataset=f"file:{os.path.join(self.root, self.found.below).rstrip('/')}",

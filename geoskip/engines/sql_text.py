@@ -286,17 +286,7 @@ class SqlTranslator(SqlOperands):
     # --- comparisons
 
     def compare(self, op: str, left: object, right: object, node: Any) -> EngineCondition:
-        """Compare two operands.
-
-        Parameters
-        ----------
-        op
-            One of ``= != < <= > >=``.
-        left, right
-            Operands as :meth:`operand` gives them.
-        node
-            The part of the SQL tree, for reasons.
-        """
+        """Compare two operands."""
         if isinstance(left, Constant | TextLiteral | SqlTime) and not isinstance(
             right, Constant | TextLiteral | SqlTime
         ):

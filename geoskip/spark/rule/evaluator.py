@@ -136,22 +136,7 @@ class SparkEvaluator:
         self._sent: set[str] = set()
 
     def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-        """Evaluate a condition that, or whose negation or operand, is part of the query.
-
-        Parameters
-        ----------
-        node
-            The condition.
-        over
-            The expression of which ``values`` are.
-        values
-            Values without NULL and without repetition.
-
-        Returns
-        -------
-        array of uint8 or None
-            The possible outcomes of each value; None where the condition is not in the query.
-        """
+        """Evaluate a condition that, or whose negation or operand, is part of the query."""
         key = (values.token, over, node)
         if key not in self.answers:
             self.answers[key] = self._answer(node, over, values)
@@ -176,22 +161,7 @@ class SparkEvaluator:
         return None
 
     def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
-        """Evaluate an expression that is part of the query.
-
-        Parameters
-        ----------
-        node
-            The expression.
-        over
-            The expression of which ``values`` are.
-        values
-            Values without NULL and without repetition.
-
-        Returns
-        -------
-        Array or None
-            The value for each, NULL also where it throws; None where the expression is not in the query.
-        """
+        """Evaluate an expression that is part of the query; NULL also where it throws."""
         place = self._vertex_of(node)
         if place is None:
             return None
