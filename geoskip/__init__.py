@@ -82,6 +82,7 @@ The walk of one build without Spark, ``geoskip.build(path, MinMax("place.city"))
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -249,6 +250,26 @@ _MODULES = {
 """Modules of the public names, imported when a name is first asked for: a process imports what it uses."""
 
 
+def _import(module: str, name: str) -> Any:
+    """Import a module of geoskip for a public name; without PySpark raise MissingPackageError for that.
+
+    Nothing below imports PySpark but ``geoskip.spark``: an environment without it has all the other names.
+    """
+    try:
+        return import_module(f"geoskip.{module}")
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "py4j"):
+            raise
+        from geoskip.errors import MissingPackageError
+
+        raise MissingPackageError(
+            f"geoskip.{name} needs PySpark, which is not installed in {sys.prefix}: pip install 'geoskip[spark]' "
+            "(it brings Spark itself; Java 17 or 21 comes from your system). On a cluster, run the Python that has the "
+            "cluster's PySpark. geoskip.build, geoskip.files, geoskip.duckdb, geoskip.scan_polars and "
+            "geoskip.pyarrow_dataset need no Spark"
+        ) from None
+
+
 def report(df: DataFrame) -> Report:
     """Report what a DataFrame's query read, or will read: see :func:`geoskip.spark.reports.report`.
 
@@ -256,7 +277,7 @@ def report(df: DataFrame) -> Report:
     """
     if type(df).__module__.partition(".")[0] in ("polars", "pyarrow"):
         return import_module("geoskip.engines.scan_reports").report_of(df)  # type: ignore[no-any-return]
-    found: Report = import_module("geoskip.spark.reports").report(df)  # by hand: geoskip.report is a module too
+    found: Report = _import("spark.reports", "report").report(df)  # by hand: geoskip.report is a module too
     return found
 
 
@@ -269,7 +290,7 @@ _PACKAGES = (
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(import_module(f"geoskip.{_MODULES[name]}"), name)
+        return getattr(_import(_MODULES[name], name), name)
     if name in _PACKAGES:
         return import_module(f"geoskip.{name}")
     raise AttributeError(f"module 'geoskip' has no attribute {name!r}")

@@ -8,8 +8,8 @@ from types import ModuleType
 
 from geoskip.errors import MissingPackageError
 
-_EXTRAS = {"sqlglot": "sql", "deltalake": "delta"}
-"""Extras of geoskip that are not named as their package."""
+_INSTALL = {"sqlglot": "'geoskip[sql]'", "deltalake": "'geoskip[delta]'", "pandas": "pandas"}
+"""What pip is given where it is not the extra of the package's name."""
 
 
 def required(package: str, caller: str) -> ModuleType:
@@ -20,6 +20,6 @@ def required(package: str, caller: str) -> ModuleType:
     """
     name = package.partition(".")[0]
     if find_spec(name) is None:
-        extra = _EXTRAS.get(name, name)
-        raise MissingPackageError(f"{caller} needs the package {name}: pip install 'geoskip[{extra}]'")
+        install = _INSTALL.get(name, f"'geoskip[{name}]'")
+        raise MissingPackageError(f"{caller} needs the package {name}: pip install {install}")
     return import_module(package)

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
@@ -78,6 +77,8 @@ def read_geoparquet(
     Needs ``pip install 'geoskip[geopandas]'``.
     """
     geopandas = required("geopandas", "geoskip.read_geoparquet()")
+    import pandas
+
     every = files(path, None, store=store, metadata=metadata)
     if not every:
         raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
@@ -210,6 +211,7 @@ def _of_points(
         The columns of x and y, which are left out where ``columns`` does not name them, and the CRS.
     """
     import geopandas
+    import pandas
 
     wanted = None if columns is None else list(dict.fromkeys([*columns, *points]))
     found = pandas.read_parquet(names, columns=wanted, **options)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from geoskip.engines.extras import required
 from geoskip.indexes.base import Index
 from geoskip.indexes.stored_bounds import sharing
 from geoskip.predicates import Call, Column, Literal, Predicate, walk
@@ -348,15 +349,14 @@ def called(call: Call, arguments: Sequence[pa.Array | Literal], rows: int) -> pa
     if target is None:
         raise NeedsSpark(f"{call.name} returns {call.type}")
     if function.vectorised is not None:
-        return _of_series(function.vectorised, arguments, rows, target)
+        pandas = required("pandas", f"an index over {function.name}()")
+        return _of_series(pandas, function.vectorised, arguments, rows, target)
     return _of_rows(function.function, call, arguments, rows, target)
 
 
 def _of_series(
-    function: Callable[..., Any], arguments: Sequence[pa.Array | Literal], rows: int, target: pa.DataType
+    pandas: Any, function: Callable[..., Any], arguments: Sequence[pa.Array | Literal], rows: int, target: pa.DataType
 ) -> pa.Array:
-    import pandas
-
     if not rows:
         return pa.array([], target)
     series = [

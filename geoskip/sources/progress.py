@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 _PACE = 10.0
@@ -23,7 +24,7 @@ def progress_display(title: str, parts: str) -> Iterator[Show]:
         handle = display({"text/plain": title}, raw=True, display_id=True)
         yield lambda finished, total: handle.update({"text/plain": _line(title, finished, total, parts)}, raw=True)
         handle.update({"text/plain": ""}, raw=True)
-    elif sys.stderr.isatty():
+    elif sys.stderr.isatty() and find_spec("rich"):
         from rich.console import Console
         from rich.progress import Progress
 
