@@ -44,7 +44,7 @@ test-tables: check-java venv  ## tables of Delta and Iceberg, with their jars
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
 	@.ci/test-versions $(SPARKS)
 
-test-wheel: check-java venv  ## the quick start with the wheel alone, and the newest of what pip brings
+test-wheel: check-java venv  ## wheel and sdist built and installed bare, the quick start run there
 	@$(WITH_JAVA) .ci/test-wheel .venv/bin/python
 
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
