@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyproj
 import shapely
 from shapely.geometry.base import BaseGeometry
 
@@ -90,6 +89,8 @@ class _Globe(GeoClause):
         """Return the circle around the place, the place itself if it has no size or half of the globe."""
         if not 0 < self.distance < self.earth.least * np.pi / 2:
             return self.view.unviewed(shapely.Point(self.longitude, self.latitude))
+        import pyproj  # workers, which build boxes, have no need of it
+
         radius = self.earth.least
         earth = pyproj.Geod(ellps="WGS84") if radius == SPHEROID_LEAST else pyproj.Geod(a=radius, b=radius)
         bearings = np.linspace(0, 360, _CORNERS_OF_A_CIRCLE, endpoint=False)

@@ -35,12 +35,13 @@ from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot
 from geoskip.sources.arrow_reader import FileResult, RowSummaries, collect_summary, store_summaries
 from geoskip.sources.bound_indexes import texts_of
 from geoskip.sources.listed_files import ListedFile, below
+from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import explain_worker_errors
-from geoskip.spark.build.spark_reader import arrow_columns, plain_uri, restricted_to, with_path
+from geoskip.spark.build.spark_reader import arrow_columns, restricted_to, with_path
 
 _LEAST_ROWS, _MOST_ROWS = 200_000, 1_000_000
 _MOST_MEASURED, _MOST_BYTES_MEASURED = 16, 64 << 20

@@ -7,11 +7,9 @@ and the reader's options say.
 
 from __future__ import annotations
 
-import itertools
-import json
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -26,18 +24,17 @@ from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
 from geoskip.errors import GeoskipError
-from geoskip.indexes.stored_bounds import sharing
 from geoskip.metadata import IndexEntry
 from geoskip.sources.arrow_reader import (
     FileResult,
     RowSummaries,
     ValueGatherer,
-    cache_zip_directories,
     read_files,
     store_summaries,
 )
 from geoskip.sources.footers import IndexPlan
 from geoskip.sources.listed_files import ListedFile
+from geoskip.sources.worker_tasks import Plans, plain_uri, read_shares, summarising_task
 from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, without_error_log
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import (
@@ -57,9 +54,7 @@ _FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20
 """A task of this size takes a few seconds; starting one costs a Python worker a tenth of a second."""
 _MOST_UNREADABLE = 20
-_PAYLOADS_AT_ONCE = 500
 _SCHEMA = "payload binary"
-_MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"
 _THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
 _BAD = "_geoskip_bad"
 """Column of JSON records that could not be parsed or converted, which builds read beside the others."""
@@ -95,12 +90,9 @@ def read_through_arrow(
     tasks = min(tasks_for(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
 
-    def read_share(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[FileResult]]:
-        cache_zip_directories()
-        for chunk in chunks:
-            yield [*read_files(chunk, plans, case_sensitive)]
-
-    job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(read_share)
+    job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(
+        partial(read_shares, plans, case_sensitive)
+    )
     with show_progress(spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
         return [result for chunk in job.collect() for result in chunk]
 
@@ -192,7 +184,7 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     selected = chosen.select(*first, *arrow_columns(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in state.relation.texts_of(entry.index))) for entry in entries]
     tasks = tasks_for(state.spark, files)
-    task = _summarising_task(plans, len(first), str if of_table else unquote)
+    task = summarising_task(plans, len(first), str if of_table else unquote)
     job = selected.coalesce(tasks).mapInArrow(task, _SCHEMA)
     with show_progress(state.spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
         found = [pickle.loads(row["payload"]) for row in job.collect()]
@@ -249,72 +241,6 @@ def arrow_columns(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
     return [converted(column, field) for column, field in zip(columns, fields, strict=True)]
 
 
-Plans = Sequence[tuple[Any, tuple[int, ...]]]
-
-
-def _summarising_task(
-    plans: Plans, first: int, decoded: Callable[[str], str]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Task that summarises each run of one file's rows; a file in several tasks has several runs.
-
-    The values follow ``first`` columns: the file's path, to be decoded, and for JSON the records that could not be
-    converted.
-    """
-
-    def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        cache_zip_directories()
-        path: str | None = None
-        gatherer = ValueGatherer(plans)
-        done: list[bytes] = []
-        for batch in batches:
-            for found, rows in _by_file(batch):
-                if path is not None and found != path:
-                    done.append(finished(path, gatherer))
-                    gatherer = ValueGatherer(plans)
-                path = found
-                if first > 1 and not all(map(_is_json, rows.column(1).drop_null())):
-                    done.append(pickle.dumps((plain_uri(decoded(path)), _MALFORMED)))
-                gatherer.add(rows.columns[first:], rows.num_rows)
-            if len(done) >= _PAYLOADS_AT_ONCE:
-                yield payload_batch(done)
-                done = []
-        if path is not None:
-            done.append(finished(path, gatherer))
-        yield payload_batch(done)
-
-    def finished(path: str, gatherer: ValueGatherer) -> bytes:
-        with sharing():
-            return pickle.dumps((plain_uri(decoded(path)), gatherer.finish()))
-
-    return collect
-
-
-def _is_json(record: pa.Scalar) -> bool:
-    """Test whether a record that Spark could not convert is well-formed, with values of other types."""
-    try:
-        text = record.as_py()
-        json.loads(text, parse_constant=int)  # fails for NaN and Infinity, which are not JSON
-    except (ValueError, RecursionError):
-        return False
-    return re.search(r"\d{1000}", text) is None  # longer numbers are too long for Spark's parser
-
-
-def payload_batch(done: Sequence[bytes]) -> pa.RecordBatch:
-    """Batch of pickled results, as tasks send them to the driver."""
-    return pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["payload"])
-
-
-def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Slices of a batch by file; rows of one file are adjacent."""
-    if not batch.num_rows:
-        return
-    encoded = batch.column(0).dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    starts = [0, *((codes[1:] != codes[:-1]).nonzero()[0] + 1).tolist(), len(codes)]
-    for start, end in itertools.pairwise(starts):
-        yield encoded.dictionary[int(codes[start])].as_py(), batch.slice(start, end - start)
-
-
 def _results(
     rows: Iterable[tuple[str, list[RowSummaries] | str]],
     entries: Sequence[IndexEntry],
@@ -346,8 +272,3 @@ def _results(
             parts[path] = gatherer.finish()
     store_summaries(((result, named, parts[path]) for path, result in results.items()), "spark")
     return list(results.values())
-
-
-def plain_uri(uri: str) -> str:
-    """URI of a file in the one spelling that serves as its key."""
-    return "file:/" + uri[5:].lstrip("/") if uri.startswith("file:") else "file:" + uri if uri[:1] == "/" else uri

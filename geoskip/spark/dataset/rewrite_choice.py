@@ -26,10 +26,10 @@ from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot, bytes_of
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import ListedFile, relative_path
+from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_reader import plain_uri
 from geoskip.spark.dataset.file_ranges import dataset_ranges
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 

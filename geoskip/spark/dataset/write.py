@@ -28,6 +28,7 @@ from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import bytes_of
 from geoskip.sources.listed_files import below, is_glob
+from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.analysis import (
     analysis_error,
     arrow_type,
@@ -39,7 +40,6 @@ from geoskip.spark.analysis import (
 from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import qualified
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of
-from geoskip.spark.build.spark_reader import plain_uri
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.dataset.source import DatasetSource, table_format

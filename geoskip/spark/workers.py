@@ -1,0 +1,301 @@
+"""Python of a cluster's workers: the packages that a task imports, and those that the workers lack.
+
+On a cluster the workers run a Python of their own. A job that needs a package which they lack fails four times in a
+row, and names one package at a time. So a probe, which needs the standard library alone, looks for all of them in one
+small job; its answers are kept for the session. Nothing is probed where Spark runs on this machine alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import pickle
+import re
+import sys
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pyspark import SparkContext, cloudpickle
+from pyspark.sql import SparkSession
+
+import geoskip
+from geoskip.errors import EnvironmentProblem
+
+_MOST_TASKS = 64
+_OWN = ("geoskip", "udf_mappings")
+_IN_SPARK = frozenset(["pyspark", "py4j", "__main__", "__mp_main__"])
+_PANDAS_UDF = frozenset(["eval:200", "eval:201", "eval:202", "eval:204"])
+"""Spark's codes of functions that take pandas columns."""
+
+
+def is_cluster(spark: SparkSession) -> bool:
+    """Test whether Python tasks run elsewhere than in processes of this machine's driver."""
+    return _is_cluster(spark.sparkContext)
+
+
+def _is_cluster(context: SparkContext) -> bool:
+    return re.match(r"local(\[|$)", context.master or "") is None
+
+
+# --- what a task needs ------------------------------------------------------------------------------------------------
+
+
+def packages_of(task: Any) -> set[str]:
+    """Top-level packages beyond the standard library that a worker imports to unpickle a task.
+
+    >>> sorted(packages_of(types.SimpleNamespace()))
+    []
+    """
+    modules: set[str] = set()
+    dumps: Callable[[Any], bytes] = cloudpickle.dumps
+    _Unpickler(io.BytesIO(dumps(task)), modules).load()
+    return packages_of_modules(modules)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Unpickler that records the modules it imports."""
+
+    def __init__(self, file: io.BytesIO, modules: set[str]) -> None:
+        super().__init__(file)
+        self.modules = modules
+
+    def find_class(self, module: str, name: str) -> Any:
+        self.modules.add(module)
+        found = super().find_class(module, name)
+        if module.startswith("pyspark.cloudpickle") and name == "subimport":
+            return self._imported
+        return found
+
+    def _imported(self, name: str) -> Any:
+        self.modules.add(name)
+        return importlib.import_module(name)
+
+
+def packages_of_modules(modules: Iterable[str]) -> set[str]:
+    """Top-level packages that importing some modules brings, through geoskip's own modules.
+
+    Of other packages their own name is enough: what brings a package brings its dependencies.
+    """
+    needed: set[str] = set()
+    seen: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        top = name.partition(".")[0]
+        if name in seen or top in sys.stdlib_module_names or top in _IN_SPARK:
+            continue
+        seen.add(name)
+        needed.add(top)
+        if top in _OWN and (module := sys.modules.get(name)) is not None:
+            waiting += [name.rpartition(".")[0]] if "." in name else []
+            waiting += _modules_in(module)
+    return needed
+
+
+def _modules_in(module: types.ModuleType) -> Iterator[str]:
+    """Modules that the names of a module refer to, but its own parts, which others may have imported."""
+    for value in list(vars(module).values()):
+        if isinstance(value, types.ModuleType) and not value.__name__.startswith(f"{module.__name__}."):
+            yield value.__name__
+        elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+            yield getattr(value, "__module__", None) or "builtins"
+
+
+def packages_of_function(implementation: str, flags: Collection[str]) -> set[str]:
+    """Top-level packages that calling a Python function takes.
+
+    Parameters
+    ----------
+    implementation
+        As in a :class:`geoskip.predicates.Call`: ``python:``, the module, a dot and the function's name.
+    flags
+        Spark's code of the kind of function among them.
+    """
+    if not implementation.startswith("python:"):
+        return set()
+    parts = implementation.removeprefix("python:").partition("#")[0].split(".")
+    names = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+    module = next((name for name in names if name in sys.modules), None)
+    found = packages_of_modules([module] if module else [])
+    return found | ({"pandas", "pyarrow"} if not _PANDAS_UDF.isdisjoint(flags) else set())
+
+
+# --- what the workers have --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WorkerPython:
+    """Python of the workers of one application, with the packages that were looked for."""
+
+    lacks: dict[str, str | None]
+    """What is wrong with each package that was looked for, None where nothing is."""
+    about: str = ""
+    """The Python and the number of workers that answered, in words."""
+    unusable: str | None = None
+    """The reason why no Python function can run."""
+
+
+_probed: weakref.WeakKeyDictionary[SparkContext, WorkerPython] = weakref.WeakKeyDictionary()
+_probing = threading.RLock()
+
+
+def missing_on_workers(spark: SparkSession, packages: Collection[str]) -> str | None:
+    """Clause that names those of some packages that the workers lack; None where they lack nothing."""
+    with _probing:
+        known = _probed.setdefault(spark.sparkContext, WorkerPython({}))
+        new = sorted(set(packages) - known.lacks.keys())
+        if new and known.unusable is None:
+            _probe(spark, known, new)
+        if known.unusable is not None:
+            return known.unusable
+        missing = {name: why for name in sorted(packages) if (why := known.lacks.get(name))}
+    if not missing:
+        return None
+    return f"the Python of the workers ({known.about}) lacks {_listed(list(missing.values()))}"
+
+
+def way_out() -> str:
+    """Advice on giving the workers of a cluster what they lack."""
+    return (
+        "geoskip.worker_archive() writes an archive of it and returns the settings of a session that has it; or "
+        f"install it in the Python of every worker: pip install 'geoskip=={geoskip.__version__}'"
+    )
+
+
+def explained(error: BaseException) -> EnvironmentProblem | None:
+    """Error that names what the workers lack, None for a job that failed otherwise."""
+    text = str(error)
+    missing = re.search(r"No module named '([^']+)'", text)
+    if missing is None and "PYTHON_VERSION_MISMATCH" not in text:
+        return None
+    why = f"lack the package {missing.group(1)}" if missing else "run another version of Python"
+    context = SparkContext._active_spark_context
+    if context is not None and _is_cluster(context):
+        return EnvironmentProblem(f"the Python workers of this cluster {why}; {way_out()}")
+    return EnvironmentProblem(
+        f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the session is "
+        "made, or make it with geoskip.session()"
+    )
+
+
+def warn_of_functions(spark: SparkSession, modules: Iterable[str]) -> None:
+    """Warn, once the cluster has workers, where registered functions of some modules cannot run on them."""
+    needed = packages_of_modules(modules) | {"pandas", "pyarrow"}
+
+    def probe() -> None:
+        with contextlib.suppress(Exception):  # the session was stopped
+            status = spark.sparkContext._jsc.sc()
+            for _ in range(120):
+                if status.getExecutorMemoryStatus().size() > 1:
+                    break
+                threading.Event().wait(1)
+            if (missing := missing_on_workers(spark, needed)) is not None:
+                warnings.warn(f"queries that call the ST_ functions will fail: {missing}; {way_out()}", stacklevel=2)
+
+    threading.Thread(target=probe, name="geoskip-workers", daemon=True).start()
+
+
+def _probe(spark: SparkSession, known: WorkerPython, names: list[str]) -> None:
+    context = spark.sparkContext
+    tasks = max(1, min(context.defaultParallelism, _MOST_TASKS))
+    try:
+        answers = context.parallelize(range(tasks), tasks).mapPartitions(_probing_task(names)).collect()
+    except Exception as error:
+        known.unusable = _reason_of(str(error), context.pythonExec)
+        if known.unusable is None:
+            raise
+        return
+    hosts = {host for host, _, _, _ in answers}
+    _, python, release, _ = answers[0]
+    known.about = f"{python}, Python {release}, on {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
+    for name in names:
+        texts = [_lack(name, found[name]) for _, _, _, found in answers]
+        known.lacks[name] = next((text for text in texts if text is not None), None)
+
+
+def _probing_task(names: list[str]) -> Callable[[Iterable[int]], Iterator[tuple[str, str, str, dict[str, Any]]]]:
+    """Task that looks for packages; pickled by its code, so that it needs no package itself."""
+
+    def probe(_: Iterable[int]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+        import importlib
+        import importlib.metadata
+        import importlib.util
+        import platform
+        import socket
+        import sys
+
+        distributions = importlib.metadata.packages_distributions()
+        found: dict[str, Any] = {}
+        for name in names:
+            try:
+                spec = importlib.util.find_spec(name)
+            except (ImportError, ValueError):
+                spec = None
+            if spec is None:
+                found[name] = None
+                continue
+            try:
+                importlib.import_module(name)
+            except Exception as error:
+                found[name] = ("", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200])
+                continue
+            release = str(getattr(sys.modules[name], "__version__", ""))
+            if not release and distributions.get(name):
+                release = importlib.metadata.version(distributions[name][0])
+            found[name] = (release, "")
+        yield socket.gethostname(), sys.executable, platform.python_version(), found
+
+    return probe
+
+
+def _lack(name: str, found: tuple[str, str] | None) -> str | None:
+    """Clause about a package that a worker lacks, or cannot use; None for others."""
+    here = _version_here(name)
+    if found is None:
+        return f"{name} {here}" if here else name
+    release, failure = found
+    if failure:
+        return f"{name}, which cannot be imported there ({failure})"
+    if name == "geoskip" and release != here:
+        return f"geoskip {here} (it has {release})"
+    if name == "numpy" and here and release and release.partition(".")[0] != here.partition(".")[0]:
+        return f"numpy {here.partition('.')[0]} (it has {release})"  # arrays of one are no arrays of the other
+    return None
+
+
+def _version_here(name: str) -> str:
+    if name in _OWN:
+        return geoskip.__version__ if name == "geoskip" else ""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _reason_of(message: str, python: str) -> str | None:
+    """Reason why the workers' Python cannot run this driver's functions; None for others."""
+    here = "{}.{}".format(*sys.version_info[:2])
+    if "PYTHON_VERSION_MISMATCH" in message:
+        other = re.search(r"version: \(?'?([\d.]+)|worker has a different version(?: of)? \(?'?([\d.]+)", message)
+        there = f" {next(filter(None, other.groups()))}" if other else ""
+        return (
+            f"the workers run Python{there} and this driver {here}, which cannot exchange functions: let "
+            f"PYSPARK_PYTHON, or spark.pyspark.python, name a Python {here} of the workers"
+        )
+    if re.search(r"Cannot run program|No such file or directory", message):
+        return (
+            f"the workers have no {python}: let PYSPARK_PYTHON, or spark.pyspark.python, name a Python {here} that is "
+            "there"
+        )
+    return None
+
+
+def _listed(texts: list[str]) -> str:
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]

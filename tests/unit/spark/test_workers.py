@@ -1,0 +1,67 @@
+"""Packages that the tasks of a build import in a worker, which has no more than those."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from geoskip import BloomFilter, Formatted, GapList, GeoBox, Hybrid, MetricDist, MinMax, Prefix, Suffix, ValueList
+from geoskip.indexes.base import Index
+from geoskip.predicates import Column
+from geoskip.sources.expression_tasks import ExpressionPlan, expanding_task, reading_task
+from geoskip.sources.footers import IndexPlan
+from geoskip.sources.worker_tasks import read_shares, summarising_task
+from geoskip.spark.workers import packages_of
+
+PLAIN = [MinMax("s"), GapList("s"), ValueList("s"), BloomFilter("s"), Hybrid("s"), Prefix("s"), Suffix("s")]
+UNPICKLE = """
+import pickle, sys
+import pyspark.cloudpickle
+pickle.load(sys.stdin.buffer)
+found = {name.partition(".")[0] for name in sys.modules}
+print(*sorted(found - {"psutil", "py4j", "pyspark"} - set(sys.stdlib_module_names)))
+"""
+
+
+def tasks(*indexes: Index) -> list[Any]:
+    """All kinds of tasks, which have these indexes to build."""
+    columns = (("s", "string"),)
+    bound = [index.bind([Column("s", "string") for _ in index.expressions()]) for index in indexes]
+    plans = [IndexPlan(str(index), index, columns) for index in bound]
+    plan = ExpressionPlan(tuple(plans), columns, (("upper(s)", 0),), tuple((str(each), each, (0,)) for each in bound))
+    return [
+        partial(read_shares, plans, False),
+        summarising_task([(index, (0,)) for index in bound], 1, str),
+        reading_task([], plan, [pa.string()], False),
+        expanding_task(plan),
+    ]
+
+
+def imported(task: Any) -> set[str]:
+    """Packages that a fresh Python imports to unpickle a task, beside PySpark with what it uses."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNPICKLE], input=cloudpickle.dumps(task), capture_output=True, check=True
+    )
+    return {name for name in done.stdout.decode().split() if not name.startswith(("_", "cython"))}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "packages"),
+    [
+        ((*PLAIN, Formatted("s", extract="upper")), {"geoskip", "numpy", "pyarrow"}),
+        ((GeoBox("s"),), {"geoskip", "numpy", "pyarrow", "shapely"}),
+        ((MetricDist("s", metric="levenshtein"),), {"geoskip", "numpy", "pyarrow", "shapely", "rapidfuzz"}),
+    ],
+    ids=["plain indexes", "geobox", "metricdist"],
+)
+def test_workers_import_what_the_index_at_hand_needs(indexes: Sequence[Index], packages: set[str]) -> None:
+    some = tasks(*indexes)
+    assert imported(some) == packages
+    assert packages_of(some) == packages
