@@ -31,6 +31,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -64,6 +65,7 @@ from geoskip.rewrite.composed import is_builtin
 from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, RuleRunner, RuleSubject, calls_of, leave_out
 from geoskip.types import sql_type
+from geoskip.vertex_labels import VertexLabel, labels_of
 
 Report = Callable[[str], None]
 
@@ -92,7 +94,10 @@ def clause_for(
         Bodies of SQL functions that the engine has inlined.
     """
     tree = canonical(predicate, templates, report, watch)
-    return Labeller(indexes, report=report, watch=watch, templates=templates).true(tree)
+    labeller = Labeller(indexes, report=report, watch=watch, templates=templates)
+    if watch is not None:
+        watch.labels = partial(labels_of, tree, labeller.memo)
+    return labeller.true(tree)
 
 
 _MANY = 16
@@ -132,7 +137,7 @@ class Labeller:
         self.registry = registry or current()
         self.report = report
         self._runner = RuleRunner(self.indexes, self.registry, report, watch, templates)
-        self._memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
+        self.memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
         self._depth = 0
 
     def true(self, node: Predicate) -> Clause:
@@ -150,7 +155,7 @@ class Labeller:
     def _remembered(self, what: str, node: Predicate, compute: Callable[[Predicate], Clause]) -> Clause:
         # By identity (the vertex is kept, so that its id is not used again): a polygon takes long to hash.
         key = (what, id(node))
-        if key not in self._memo:
+        if key not in self.memo:
             if self._depth >= _DEEP:
                 self.report(f"a part of the predicate is nested more than {_DEEP} deep and was not used")
                 return KEEP_ALL
@@ -162,8 +167,8 @@ class Labeller:
             if size_of(clause) > _LARGE:  # CASE within the condition of CASE triples at each level
                 self.report("a part of the predicate makes too large a clause and was not used")
                 clause = KEEP_ALL
-            self._memo[key] = (node, clause)
-        return self._memo[key][1]
+            self.memo[key] = (node, clause)
+        return self.memo[key][1]
 
     def _true(self, node: Predicate) -> Clause:
         match node:
@@ -331,6 +336,8 @@ class Decision:
     seconds: float = 0.0
     sources: tuple[RuleSubject, ...] = field(default=(), repr=False, compare=False)
     """What the clause was made of: each answer of an index or mapping, with its name."""
+    labels: Callable[[], VertexLabel] | None = field(default=None, repr=False, compare=False)
+    """The labelled tree, made when it is needed."""
 
     def skippers(self, file: int) -> tuple[str, ...]:
         """Names of what skips a file: mappings if any, else declarations, else indexes."""
@@ -343,12 +350,13 @@ class Decision:
 
     def effects(self, among: Mask | None = None) -> tuple[tuple[str, int], ...]:
         """Used clauses with the number of files that each alone skips, in descending order."""
-        found = []
-        for part in parts_of(self.clause):
-            if part is not KEEP_ALL:
-                skipped = ~_safely(part, self.snapshot, [])
-                found.append((str(part), int(np.count_nonzero(skipped if among is None else skipped & among))))
-        return tuple(sorted(found, key=lambda pair: -pair[1]))
+        parts = (part for part in parts_of(self.clause) if part is not KEEP_ALL)
+        return tuple(sorted(((str(part), self.skips(part, among)) for part in parts), key=lambda pair: -pair[1]))
+
+    def skips(self, clause: Clause, among: Mask | None = None) -> int:
+        """Number of the files, or of those ``among``, that a clause skips."""
+        skipped = ~_safely(clause, self.snapshot, [])
+        return int(np.count_nonzero(skipped if among is None else skipped & among))
 
 
 def decide(
@@ -378,7 +386,7 @@ def decide(
         Bodies of SQL functions that the engine has inlined.
     """
     seen = watch or Deadline()
-    seen.sources, seen.faults, seen.root = [], {}, seen.root or snapshot.header.root
+    seen.sources, seen.faults, seen.labels, seen.root = [], {}, None, seen.root or snapshot.header.root
     started = time.perf_counter()
     reasons: list[str] = []
     usable = snapshot.indexes if indexes is None else tuple(indexes)
@@ -396,7 +404,8 @@ def decide(
         reasons.append(f"{name} {why}")
         leave_out(current(), name, rule, why, seen.root)
     unique = tuple(dict.fromkeys(reason if len(reason) <= 300 else reason[:299] + "…" for reason in reasons))
-    return Decision(snapshot, predicate, clause, keep, unique, time.perf_counter() - started, tuple(seen.sources))
+    seconds = time.perf_counter() - started
+    return Decision(snapshot, predicate, clause, keep, unique, seconds, tuple(seen.sources), seen.labels)
 
 
 def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list[BaseException] | None = None) -> Mask:

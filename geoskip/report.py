@@ -1,4 +1,4 @@
-"""Reports of what was skipped and why: text for a terminal, a dict, HTML for a notebook.
+"""Reports of what was skipped and why: text for a terminal, a dict, HTML for a notebook or as a page.
 
 A :class:`Scan` is one read of a file relation in a query's executed plan. Its totals are of all files of the relation,
 before Spark's own partition pruning, and the kept ones are those that Spark then read. Paths and clauses are made when
@@ -7,17 +7,21 @@ they are asked for, never before.
 
 from __future__ import annotations
 
-import html
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from shapely.geometry.base import BaseGeometry
 
+    from geoskip.clauses import Mask
     from geoskip.planner import Decision
+    from geoskip.vertex_labels import VertexShare
 
 
 _SUMS = ("files_total", "files_kept", "bytes_total", "bytes_kept")
@@ -47,6 +51,8 @@ class Scan:
     paths: Callable[[bool], list[str]] = field(default=lambda kept: [], repr=False, compare=False)
     effects: Callable[[], tuple[tuple[str, int], ...]] = field(default=_nothing, repr=False, compare=False)
     decisions: Callable[[], tuple[Decision, ...]] = field(default=_nothing, repr=False, compare=False)
+    among: Callable[[], tuple[Mask, ...]] = field(default=_nothing, repr=False, compare=False)
+    """The files of each decision's snapshot that the scan listed."""
     rows: Callable[[Sequence[str], int], list[tuple[Any, ...]]] = field(
         default=lambda expressions, most: [], repr=False, compare=False
     )
@@ -77,6 +83,36 @@ class Scan:
     def clauses(self) -> tuple[tuple[str, int], ...]:
         """Each used clause with the number of files that it alone would skip, of those in ``files_total``."""
         return self.effects()
+
+    def vertices(self) -> tuple[VertexShare, ...]:
+        """The predicate as a tree, each vertex with the files that it alone would skip.
+
+        There are several trees where partitions have different conditions, that of the most files first.
+        """
+        from geoskip.vertex_labels import shares_of, summed
+
+        found = [
+            shares_of(decision.labels(), partial(decision.skips, among=mask), int(mask.sum()))
+            for decision, mask in zip(self.decisions(), self.among(), strict=False)
+            if decision.labels is not None
+        ]
+        return tuple(summed(found))
+
+    @property
+    def short_name(self) -> str:
+        """The last two folders of the dataset."""
+        return shortened("/".join(self.dataset.rstrip("/").split("/")[-2:]), 80)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The reasons, and before them the number of files without metadata."""
+        if not self.files_unindexed:
+            return self.reasons
+        count = count_of(self.files_unindexed, "file")
+        return (
+            f"{count} without metadata, new, changed or left out: dataset.refresh_index() indexes what it can",
+            *self.reasons,
+        )
 
     def plot_map(
         self,
@@ -111,7 +147,7 @@ class Scan:
         return plot_map(
             self.decisions(), self.kept_files(), self.skipped_files(), self.rows,
             title=f"{name}: {self.files_kept:,} of {count_of(self.files_total, 'file')} kept",
-            condition=_plainly(self.predicate), ax=ax, index=index, most_rows=rows, extent=extent, beneath=beneath,
+            condition=plainly(self.predicate), ax=ax, index=index, most_rows=rows, extent=extent, beneath=beneath,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,15 +158,14 @@ class Scan:
 
     def __str__(self) -> str:
         planned = f"; planned in {1000 * self.planning_seconds:.1f} ms" if self.planning_seconds else ""
-        lines = [f"{_short(self.dataset, 78)}", f"  read {_share(self)}{planned}"]
+        lines = [f"{shortened(self.dataset, 78)}", f"  read {_share(self)}{planned}"]
         if self.predicate:
-            lines.append(f"  where {_short(_plainly(self.predicate), 110)}")
+            lines.append(f"  where {shortened(plainly(self.predicate), 110)}")
         skipping = [(text, count) for text, count in self.clauses() if count]
         lines += ["  files that each clause alone skips:"] if skipping else []
-        lines += [f"  {count:>9,}  {_short(text, 108)}" for text, count in skipping]
-        lines += [f"  - {text}" for text in _unindexed(self)]
-        lines += [f"  ROWS LOST: {_short(text, 400)}" for text in self.lost]
-        lines += [f"  - {_short(reason, 300)}" for reason in self.reasons]
+        lines += [f"  {count:>9,}  {shortened(text, 108)}" for text, count in skipping]
+        lines += [f"  ROWS LOST: {shortened(text, 400)}" for text in self.lost]
+        lines += [f"  - {shortened(reason, 300)}" for reason in self.sentences]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -143,6 +178,8 @@ class Report:
     scans: tuple[Scan, ...]
     notes: tuple[str, ...] = ()
     """Sentences on what the query read beside relations of files, and why geoskip left it alone."""
+    context: Callable[[], Mapping[str, Any]] = field(default=dict, repr=False, compare=False)
+    """The text of the query, ``sql``, or its ``plan``, and geoskip's ``settings`` that were set."""
 
     @property
     def files_total(self) -> int:
@@ -174,13 +211,24 @@ class Report:
         """All reasons of all scans and the notes, each once."""
         return tuple(dict.fromkeys([*(reason for scan in self.scans for reason in scan.reasons), *self.notes]))
 
+    @property
+    def query(self) -> str:
+        """The SQL text of the query, else its plan; empty where neither is known any more."""
+        found = self.context()
+        return str(found.get("sql") or _without_ids(found.get("plan") or ""))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of geoskip that were set when the query was planned, with their values."""
+        return {str(name): str(value) for name, value in (self.context().get("settings") or {}).items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Sums and scans, ready for JSON."""
         scans = [scan.to_dict() for scan in self.scans]
         return {**{name: getattr(self, name) for name in _SUMS}, "scans": scans, "notes": list(self.notes)}
 
     def __str__(self) -> str:
-        notes = [f"  - {_short(note, 300)}" for note in self.notes]
+        notes = [f"  - {shortened(note, 300)}" for note in self.notes]
         if not self.scans:
             return "\n".join(["geoskip: the query reads no files", *notes])
         head = f"geoskip: read {_share(self)}"
@@ -188,47 +236,27 @@ class Report:
 
     __repr__ = __str__
 
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Make one page of HTML that needs no network: the query, what was skipped and why, a map, the layout.
+
+        Parameters
+        ----------
+        path
+            A file to write, in an existing folder; without it nothing is written.
+
+        Returns the text of the page. Raises OSError where the file cannot be written.
+        """
+        from geoskip.report_page import page_of
+
+        text = page_of(self)
+        if path is not None:
+            Path(path).write_text(text, "utf-8")
+        return text
+
     def _repr_html_(self) -> str:
-        notes = "".join(f"<li>{html.escape(_short(note, 300))}</li>" for note in self.notes)
-        notes = f"<ul>{notes}</ul>" if notes else ""
-        if not self.scans:
-            return "<p>geoskip: the query reads no files</p>" + notes
-        heads = "".join(f'<th style="{_CELL}">{head}</th>' for head in ("read from", "files", "bytes", "why"))
-        rows = "".join(map(_row, self.scans))
-        table = f'<table style="border-collapse:collapse"><tr>{heads}</tr>{rows}</table>'
-        return f"<p><b>geoskip</b>: read {_share(self)}</p>{table}{notes}"
+        from geoskip.report_page import short_form
 
-
-_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
-
-
-def _row(scan: Scan) -> str:
-    share = 100 * scan.files_kept / scan.files_total if scan.files_total else 100.0
-    bar = (
-        '<div style="background:#8883;width:8em;height:0.5em;margin-top:0.3em">'
-        f'<div style="background:#2f6f9f;width:{share:.1f}%;height:100%"></div></div>'
-    )
-    where = f"<br>where {html.escape(_short(_plainly(scan.predicate), 240))}" if scan.predicate else ""
-    clauses = [(html.escape(_short(text, 200)), count) for text, count in scan.clauses() if count]
-    why = [f'<div style="margin-bottom:0.3em">{text} <b>skips&nbsp;{count:,}</b></div>' for text, count in clauses]
-    why += [f'<div style="color:#b00020"><b>rows lost</b>: {html.escape(_short(t, 400))}</div>' for t in scan.lost]
-    why += [f"<div><i>{html.escape(_short(text, 300))}</i></div>" for text in (*_unindexed(scan), *scan.reasons)]
-    folder = "/".join(scan.dataset.rstrip("/").split("/")[-2:])
-    cells = (
-        f"<code>{html.escape(_short(folder, 80))}</code>{where}",
-        f'<span style="white-space:nowrap">{scan.files_kept:,} of {scan.files_total:,}</span>{bar}',
-        f'<span style="white-space:nowrap">{size_of(scan.bytes_kept)} of {size_of(scan.bytes_total)}</span>',
-        "".join(why),
-    )
-    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
-
-
-def _unindexed(scan: Scan) -> tuple[str, ...]:
-    """The sentence on files without metadata, where there are any."""
-    if not scan.files_unindexed:
-        return ()
-    count = count_of(scan.files_unindexed, "file")
-    return (f"{count} without metadata, new, changed or left out: dataset.refresh_index() indexes what it can",)
+        return short_form(self)
 
 
 def _share(read: Report | Scan) -> str:
@@ -237,19 +265,30 @@ def _share(read: Report | Scan) -> str:
     return f"{files}, {size_of(read.bytes_kept)} of {size_of(read.bytes_total)}"
 
 
+def _without_ids(plan: str) -> str:
+    """A plan of Spark's without the numbers of its columns, cut after many lines.
+
+    >>> _without_ids("Filter (temp#12L > 5)")
+    'Filter (temp > 5)'
+    """
+    lines = re.sub(r"#\d+L?\b", "", plan).strip().splitlines()
+    return "\n".join([*(line[:400] for line in lines[:60]), *(["…"] if len(lines) > 60 else [])])
+
+
 _LONG = re.compile(r"(?<=\()\(*-?[\d.][-\d., ()eE]{30,}(?=\))|(?<=X')[0-9A-F]{30,}(?=')")
 
 
-def _plainly(condition: str) -> str:
+def plainly(condition: str) -> str:
     """A condition without the coordinates and bytes of its polygons.
 
-    >>> _plainly("ST_Contains(ST_GeomFromText('POLYGON ((1 1, 9.5 1, 9.5 9.5, 1 9.5, 1 1))'), p) AND a IN (1, 2)")
+    >>> plainly("ST_Contains(ST_GeomFromText('POLYGON ((1 1, 9.5 1, 9.5 9.5, 1 9.5, 1 1))'), p) AND a IN (1, 2)")
     "ST_Contains(ST_GeomFromText('POLYGON (…)'), p) AND a IN (1, 2)"
     """
     return _LONG.sub("…", condition)
 
 
-def _short(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
+    """A text on one line, cut to so many characters."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"
 

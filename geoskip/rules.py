@@ -23,6 +23,7 @@ from geoskip.indexes.minmax import MinMax, clause_of_several
 from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
 from geoskip.rewrite.sql_functions import Template, recognise
+from geoskip.vertex_labels import VertexLabel
 
 Report = Callable[[str], None]
 Rule = Callable[..., object]
@@ -57,6 +58,8 @@ class Deadline:
     """Every clause that a rule returned."""
     faults: dict[str, tuple[Rule, str]] = field(default_factory=dict)
     """The first fault of a source's clauses at evaluation, by the source's name."""
+    labels: Callable[[], VertexLabel] | None = None
+    """The labelled tree of the predicate."""
 
     def source_of(self, clause: Clause) -> RuleSubject | None:
         """Return the subject that made a clause: a mapping, a declaration, or an index."""

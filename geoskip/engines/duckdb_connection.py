@@ -235,7 +235,8 @@ class NarrowedConnection:
             self._refresh_views()
         scans = statement.scans
         seconds = (time.perf_counter() - started) / max(len(scans), 1)
-        self._report = Report(tuple(replace(scan, planning_seconds=seconds) for scan in scans), tuple(statement.notes))
+        scans = [replace(scan, planning_seconds=seconds) for scan in scans]
+        self._report = Report(tuple(scans), tuple(statement.notes), lambda: {"sql": query})
         return text if text != query else None
 
 

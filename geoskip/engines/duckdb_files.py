@@ -165,10 +165,12 @@ class ParquetFiles:
         scan = _scan(parquet, names, kept, self._bytes(names), self._bytes(kept), str(predicate), reasons)
         effects = [answer.report.effects for answer in answers]
         decisions = [answer.report.decisions for answer in answers]
+        among = [answer.report.among for answer in answers]
         scan = dataclasses.replace(
             scan,
             effects=lambda: tuple(effect for one in effects for effect in one()),
             decisions=lambda: tuple(decision for one in decisions for decision in one()),
+            among=lambda: tuple(mask for one in among for mask in one()),
             files_unindexed=sum(answer.report.files_unindexed for answer in answers),
         )
         return Answer(text, scan)

@@ -374,6 +374,7 @@ class _Question:
             paths=functools.partial(self._paths, kept),
             effects=self._effects,
             decisions=lambda: tuple(decision for decision, _ in self.decisions),
+            among=self._among,
             files_unindexed=self.unindexed,
         )
 
@@ -387,18 +388,21 @@ class _Question:
 
     def _effects(self) -> tuple[tuple[str, int], ...]:
         """Each clause with the number of the snapshot's listed files that it alone would skip."""
-        if self.snapshot is None:
-            return ()
-        listed_rows = FileMatch.of(self.snapshot, self.found).file >= 0
         sums: dict[str, int] = {}
-        for decision, of_condition in self.decisions:
-            among = listed_rows if of_condition is None else listed_rows & of_condition
+        for (decision, _), among in zip(self.decisions, self._among(), strict=True):
             effects = decision.effects(among) if decision.clause is not KEEP_NONE else ()
             if decision.clause is KEEP_NONE:
                 effects = (("partition columns", int(np.count_nonzero(among))),)
             for text, count in dict(effects).items():  # a decision may name a clause twice
                 sums[text] = sums.get(text, 0) + count
         return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+    def _among(self) -> tuple[Mask, ...]:
+        """The files of the snapshot that each decision is about and that are listed."""
+        if self.snapshot is None:
+            return ()
+        listed_rows = FileMatch.of(self.snapshot, self.found).file >= 0
+        return tuple(listed_rows if mask is None else listed_rows & mask for _, mask in self.decisions)
 
 
 def _columns_of(entry: IndexEntry) -> set[str]:

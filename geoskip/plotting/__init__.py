@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.geometry import Boxes
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import units_of
 from geoskip.planner import Decision
 from geoskip.plotting.drawing import FileBoxes, Limit, boxes_of, geobox_of, limits_of, shapes_of
@@ -53,15 +54,31 @@ _ROOM = 0.6
 
 
 @dataclass(frozen=True)
-class _Picture:
-    """All that is drawn."""
+class Picture:
+    """The objects that are drawn."""
 
     boxes: FileBoxes
     shapes: list[BaseGeometry]
     limits: list[Limit]
-    rows: list[BaseGeometry]
-    more: bool
+    rows: Sequence[BaseGeometry] = ()
+    more: bool = False
     """Are there more matching rows than those drawn?"""
+
+    @classmethod
+    def of(cls, decision: Decision, geobox: GeoBox, kept: Sequence[str], skipped: Sequence[str]) -> Picture:
+        """Boxes of the kept and skipped files by one index, and what the clause compares them with.
+
+        Parameters
+        ----------
+        decision, geobox
+            The decision of the scan, and the index.
+        kept, skipped
+            Full paths of files.
+        """
+        units = units_of(decision.snapshot.files, str(geobox), geobox.counts)
+        clause = decision.clause
+        boxes = boxes_of(decision, geobox, kept, skipped)
+        return cls(boxes, shapes_of(clause, geobox), limits_of(clause, geobox, units))
 
 
 def plot_map(
@@ -109,15 +126,10 @@ def plot_map(
         )
     plt = _pyplot()
     found = rows(geobox.expressions(), most_rows + 1) if most_rows > 0 else []
-    picture = _Picture(
-        boxes_of(decision, geobox, kept, skipped),
-        shapes_of(decision.clause, geobox),
-        limits_of(decision.clause, geobox, units_of(decision.snapshot.files, str(geobox), geobox.counts)),
-        _geometries(found[:most_rows]),
-        len(found) > most_rows,
-    )
-    window = _window(picture, extent)
-    degrees = max(abs(window[0]), abs(window[2])) <= 360 and max(abs(window[1]), abs(window[3])) <= 90
+    picture = Picture.of(decision, geobox, kept, skipped)
+    picture = replace(picture, rows=_geometries(found[:most_rows]), more=len(found) > most_rows)
+    window = window_of(picture, extent)
+    degrees = is_in_degrees(window)
     if ax is None:
         ax = plt.subplots(figsize=_size(window, degrees), layout="constrained")[1]
     if degrees or beneath is not None:
@@ -156,7 +168,7 @@ def _geometries(rows: Sequence[tuple[Any, ...]]) -> list[BaseGeometry]:
 # ---- where
 
 
-def _window(picture: _Picture, extent: str | Window) -> Window:
+def window_of(picture: Picture, extent: str | Window) -> Window:
     """Return the window of the map: the region of the query with a margin, as far as boxes reach."""
     if isinstance(extent, tuple):
         return extent
@@ -171,6 +183,11 @@ def _window(picture: _Picture, extent: str | Window) -> Window:
     west, south, east, north = _grown(_joined(about), _ROOM)
     whole = _grown(_joined([everything, _joined(about)]), 0.03)
     return max(west, whole[0]), max(south, whole[1]), min(east, whole[2]), min(north, whole[3])
+
+
+def is_in_degrees(window: Window) -> bool:
+    """True if coordinates may be longitude and latitude."""
+    return max(abs(window[0]), abs(window[2])) <= 360 and max(abs(window[1]), abs(window[3])) <= 90
 
 
 def _usual(boxes: Boxes) -> Boxes:
@@ -203,7 +220,7 @@ def _grown(window: Window, share: float) -> Window:
     return west - room, south - room, east + room, north + room
 
 
-def _shrinking(window: Window, degrees: bool) -> float:
+def shrinking_of(window: Window, degrees: bool) -> float:
     """Ratio of a degree of longitude to one of latitude, in the middle of the map."""
     return float(np.cos(np.radians(min(abs(window[1] + window[3]) / 2, 80.0)))) if degrees else 1.0
 
@@ -211,7 +228,7 @@ def _shrinking(window: Window, degrees: bool) -> float:
 def _size(window: Window, degrees: bool) -> tuple[float, float]:
     """Width and height of a figure in inches that the map fills."""
     west, south, east, north = window
-    height = _WIDTH * (north - south) / ((east - west) * _shrinking(window, degrees))
+    height = _WIDTH * (north - south) / ((east - west) * shrinking_of(window, degrees))
     if height > _MOST_HEIGHT:
         return max(_WIDTH * _MOST_HEIGHT / height, 4.5), _MOST_HEIGHT
     return _WIDTH, max(height, _LEAST_HEIGHT) + 0.8  # the title
@@ -230,7 +247,7 @@ def _draw_land(ax: Axes, window: Window, beneath: Sequence[BaseGeometry] | None)
             GeoSeries(layer).plot(ax=ax, facecolor=LAND, edgecolor=COAST, linewidth=0.6, zorder=0, aspect=None)
 
 
-def _draw(ax: Axes, picture: _Picture, kept: int, skipped: int, least: float) -> None:
+def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> None:
     """Boxes, shapes, rows and the legend; a box is drawn at least so large."""
     from geopandas import GeoSeries
     from matplotlib.lines import Line2D
@@ -279,7 +296,7 @@ def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: floa
     from geopandas import GeoSeries
     from matplotlib.collections import PolyCollection
 
-    layers = _layers(boxes)
+    layers = layers_of(boxes)
     if layers > _MOST_LAYERS:  # all of them together, for one upon the other they would hide what is beneath
         together = shapely.union_all(shapely.box(boxes.xmin, boxes.ymin, boxes.xmax, boxes.ymax))
         GeoSeries([together]).plot(ax=ax, facecolor=(colour, 2 * opacity), linewidth=0, zorder=order, aspect=None)
@@ -308,7 +325,7 @@ def _enlarged(boxes: Boxes, least: float) -> Boxes:
     return Boxes(boxes.xmin - across, boxes.ymin - along, boxes.xmax + across, boxes.ymax + along)
 
 
-def _layers(boxes: Boxes) -> float:
+def layers_of(boxes: Boxes) -> float:
     """Number of boxes that lie over a point of their region, on average."""
     whole = _bounds(_usual(boxes))
     if whole is None:
@@ -322,7 +339,7 @@ def _finish(ax: Axes, window: Window, degrees: bool, title: str) -> None:
 
     ax.set_xlim(window[0], window[2])
     ax.set_ylim(window[1], window[3])
-    ax.set_aspect(1 / _shrinking(window, degrees))
+    ax.set_aspect(1 / shrinking_of(window, degrees))
     ax.set_xlabel("")
     ax.set_ylabel("")
     ax.set_title(title, loc="left", fontsize=9.5)

@@ -23,6 +23,7 @@ from geoskip.geometry import Boxes
 from geoskip.indexes.geobox.clauses import GeoClause
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import BoxFacts, units_of
+from geoskip.metadata import Snapshot
 from geoskip.planner import Decision
 
 
@@ -34,6 +35,9 @@ class FileBoxes:
     skipped: Boxes
     kept_without: int
     """Files that were kept and have no box: of unknown content, or without a geometry."""
+    kept_files: NDArray[np.int64]
+    skipped_files: NDArray[np.int64]
+    """The file of each box, by its number in the snapshot."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +84,24 @@ def boxes_of(decision: Decision, index: GeoBox, kept: Iterable[str], skipped: It
         Full paths of files.
     """
     units = units_of(decision.snapshot.files, str(index), index.counts)
-    names = decision.snapshot.files.column("path").to_pylist()
-    number_of = {name: number for number, name in enumerate(names)}
-    is_kept, is_skipped = (_among(paths, decision.snapshot.header.root, number_of) for paths in (kept, skipped))
-    with_box = np.zeros(len(names), dtype=bool)
+    is_kept, is_skipped = (files_named(paths, decision.snapshot) for paths in (kept, skipped))
+    with_box = np.zeros(len(is_kept), dtype=bool)
     with_box[units.box_file] = True
+    ours, others = is_kept[units.box_file], is_skipped[units.box_file]
     return FileBoxes(
-        units.boxes.take(is_kept[units.box_file]),
-        units.boxes.take(is_skipped[units.box_file]),
+        units.boxes.take(ours),
+        units.boxes.take(others),
         int(np.count_nonzero(is_kept & ~with_box)),
+        units.box_file[ours],
+        units.box_file[others],
     )
 
 
-def _among(paths: Iterable[str], root: str, number_of: dict[str, int]) -> NDArray[np.bool_]:
+def files_named(paths: Iterable[str], snapshot: Snapshot) -> NDArray[np.bool_]:
     """Mark the files of a snapshot that have these paths, given relative to its root or in full."""
+    number_of = {name: number for number, name in enumerate(snapshot.files.column("path").to_pylist())}
     found = np.zeros(len(number_of), dtype=bool)
-    prefix = root.rstrip("/") + "/"
+    prefix = snapshot.header.root.rstrip("/") + "/"
     for path in paths:
         number = number_of.get(path.removeprefix(prefix), number_of.get(path, -1))
         if number >= 0:

@@ -84,7 +84,7 @@ def wait_for_audits(spark: SparkSession, seconds: float = 60.0) -> bool:
 
 def _report(spark: SparkSession, facts: Any) -> Report:
     scans = tuple(_scan(spark, scan) for scan in _items(facts.scans()))
-    return Report(scans, tuple(dict.fromkeys(_items(facts.notes()))))
+    return Report(scans, tuple(dict.fromkeys(_items(facts.notes()))), lambda: json.loads(facts.context()))
 
 
 def _items(items: Any) -> list[Any]:
@@ -116,6 +116,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
         effects=(lambda: remembered.effects(facts.listed())) if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),
+        among=(lambda: remembered.among(facts.listed())) if remembered else tuple,
         rows=lambda expressions, most: _matching_rows(spark, facts, expressions, most),
     )
 

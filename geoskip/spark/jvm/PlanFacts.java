@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.WeakHashMap;
 import @SparkSession@;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.CommandResultExec;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.connector.read.Scan;
@@ -38,6 +39,9 @@ class PlanFacts {
     private final SparkSession session;
     private QueryExecution execution; // while facts are collected
     private final boolean isAgain; // it has run before, and filled what it caches then
+    private final String sql; // the query's text; null where it was made by methods of DataFrames
+    private final WeakReference analyzed; // the plan, which would keep much in memory
+    private final Json settings; // geoskip's own that are set
 
     /** The queries that filled caches, by the ids of the cached plans; the last ones. */
     private static final LinkedHashMap filled = new LinkedHashMap() {
@@ -48,6 +52,9 @@ class PlanFacts {
         this.execution = execution;
         this.isAgain = isAgain;
         session = execution.sparkSession();
+        sql = textOf(execution.logical());
+        analyzed = new WeakReference(execution.analyzed());
+        settings = SupportedRelations.own(session.sessionState().conf());
         if (execution.commandExecuted() instanceof CommandResult) { // of a frame that stands for an INSERT
             collect(((CommandResult) execution.commandExecuted()).commandPhysicalPlan());
         } else {
@@ -163,6 +170,24 @@ class PlanFacts {
             files += scan.weigh(met);
         }
         return files;
+    }
+
+    /** The text that a plan was parsed from, or the plan below some operations of one child each, as of count(). */
+    private static String textOf(LogicalPlan plan) {
+        while (plan.origin().sqlText().isEmpty()) {
+            if (plan.children().size() != 1) {
+                return null;
+            }
+            plan = (LogicalPlan) plan.children().apply(0);
+        }
+        return (String) plan.origin().sqlText().get();
+    }
+
+    /** The query and the settings it ran under, as JSON: its text, else its plan as long as that is in memory. */
+    public String context() {
+        LogicalPlan plan = sql == null ? (LogicalPlan) analyzed.get() : null;
+        return new Json().with("sql", sql).with("plan", plan == null ? null : plan.treeString())
+                .with("settings", settings).toString();
     }
 
     public List scans() { return scans; }

@@ -122,6 +122,17 @@ class SupportedRelations {
         return found;
     }
 
+    /** geoskip's own settings that a session has set. */
+    static Json own(SQLConf conf) {
+        Json found = new Json();
+        for (scala.Tuple2 set : ScalaInterop.list(conf.getAllConfs())) {
+            if (((String) set._1()).startsWith("spark.geoskip.")) {
+                found.put(set._1(), set._2());
+            }
+        }
+        return found;
+    }
+
     /** What a relation is read under: format, options, settings, what columns read where a file lacks them, field ids. */
     static Json environment(HadoopFsRelation files, Map session) {
         Json settings = new Json();

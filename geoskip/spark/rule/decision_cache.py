@@ -65,23 +65,30 @@ class DecisionCache:
         return sum(len(decision.keep) for decision in self.decisions) + _UNPACKED * self.length
 
     def effects(self, listed: str) -> tuple[tuple[str, int], ...]:
-        """Each used clause with the files that it alone skips among those that a scan ``listed``.
+        """Each used clause with the files that it alone skips among those that a scan ``listed``."""
+        sums: dict[str, int] = {}
+        for decision, mask in zip(self.decisions, self.among(listed), strict=True):
+            for text, count in decision.effects(mask):
+                sums[text] = sums.get(text, 0) + count
+        return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+    def among(self, listed: str) -> tuple[Mask, ...]:
+        """The files of each decision's snapshot that a scan ``listed``, for its dataset and partition values.
 
         ``listed`` holds a line ``bits vector dataset`` for each vector of partition values and dataset.
         """
         lines = (line.split(" ", 2) for line in listed.splitlines())
-        among = {(root, int(vector)): bits for bits, vector, root in lines}
-        sums: dict[str, int] = {}
+        packed = {(root, int(vector)): bits for bits, vector, root in lines}
         vectors: dict[str, int] = {}
+        masks = []
         for root, decision in zip(self.roots, self.decisions, strict=True):
             vector = vectors[root] = vectors.get(root, -1) + 1
-            packed = np.frombuffer(base64.b64decode(among.get((root, vector), "")), np.uint8)
+            bits = np.frombuffer(base64.b64decode(packed.get((root, vector), "")), np.uint8)
             mask = np.zeros(len(decision.keep), dtype=bool)
-            bits = np.unpackbits(packed, bitorder="little")[: len(mask)]
-            mask[: len(bits)] = bits
-            for text, count in decision.effects(mask):
-                sums[text] = sums.get(text, 0) + count
-        return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
+            found = np.unpackbits(bits, bitorder="little")[: len(mask)]
+            mask[: len(found)] = found
+            masks.append(mask)
+        return tuple(masks)
 
 
 class Decisions:

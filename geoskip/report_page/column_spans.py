@@ -1,0 +1,104 @@
+"""Pictures of a layout for a page: the span of a column in every file, kept and skipped, as SVG.
+
+The more the spans overlap, the more files hold any one value, and the fewer can be skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geoskip.layout.clustering import Clustering, FileRanges, clustering
+from geoskip.layout.layout_report import stored_ranges
+from geoskip.plotting.drawing import files_named
+from geoskip.predicates import columns_of
+from geoskip.report_page.elements import Markup, element
+
+if TYPE_CHECKING:
+    from geoskip.report import Scan
+
+_WIDTH, _HEIGHT = 1000, 240
+_MOST_SPANS = 400
+_MOST_COLUMNS = 6
+_LABEL = 28
+"""Characters of a text below a picture."""
+
+
+@dataclass(frozen=True)
+class ColumnPicture:
+    """One column of a dataset's files."""
+
+    name: str
+    svg: Markup
+    low: str
+    high: str
+    figures: Clustering
+    drawn: int
+    """Files that are drawn, of those with a value."""
+
+
+def pictures_of(scan: Scan) -> list[ColumnPicture]:
+    """Pictures of the columns in a scan's condition of which an index has bounds."""
+    found: dict[str, ColumnPicture] = {}
+    seen: set[int] = set()
+    kept = scan.kept_files()
+    for decision in scan.decisions():
+        snapshot = decision.snapshot
+        if id(snapshot) in seen:
+            continue
+        seen.add(id(snapshot))
+        read = columns_of(decision.predicate)
+        is_kept = None
+        for index in snapshot.indexes:
+            if read.isdisjoint(frozenset[str]().union(*map(columns_of, index.bound))):
+                continue
+            for name, ranges in stored_ranges(snapshot.files, index).items():
+                if name not in found and len(found) < _MOST_COLUMNS and ranges.present.any():
+                    is_kept = files_named(kept, snapshot) if is_kept is None else is_kept
+                    found[name] = _picture(name, ranges, is_kept)
+    return list(found.values())
+
+
+def _picture(name: str, ranges: FileRanges, is_kept: NDArray[np.bool_]) -> ColumnPicture:
+    present = np.flatnonzero(ranges.present)
+    low, high = ranges.low[present], ranges.high[present]
+    order = np.lexsort((high, low))
+    chosen = order[np.linspace(0, len(order) - 1, min(len(order), _MOST_SPANS)).astype(np.int64)]
+    at = np.arange(len(ranges.positions), dtype=float) if ranges.kind == "text" else ranges.positions
+    first, whole = float(at[low.min()]), float(at[high.max()] - at[low.min()])
+    left = (at[low[chosen]] - first) / (whole or 1.0) * _WIDTH
+    right = (at[high[chosen]] - first) / (whole or 1.0) * _WIDTH
+    short = np.maximum(4.0 - (right - left), 0.0) / 2
+    left, right = np.maximum(left - short, 0.0), np.minimum(right + short, _WIDTH)
+    step = _HEIGHT / len(chosen)
+    height = _HEIGHT - (np.arange(len(chosen)) + 0.5) * step
+    paths = []
+    for kind, of in (("skipped", ~is_kept[present][chosen]), ("kept", is_kept[present][chosen])):
+        lines = zip(left[of], height[of], right[of], strict=True)
+        drawn = "".join(f"M{x:.1f} {y:.1f}H{end:.1f}" for x, y, end in lines)
+        if drawn:
+            paths.append(element("path", class_=kind, d=drawn, stroke_width=f"{min(max(0.8 * step, 0.7), 6.0):.2g}"))
+    figures = clustering(ranges)
+    svg = element(
+        "svg", *paths, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", role="img",
+        aria_label=f"Spans of {name} in {len(chosen):,} files, sorted by their least value",
+    )  # fmt: skip
+    return ColumnPicture(
+        name, svg, _label(ranges, int(low.min())), _label(ranges, int(high.max())), figures, len(chosen)
+    )
+
+
+def _label(ranges: FileRanges, rank: int) -> str:
+    """The bound at a rank, in words."""
+    if ranges.kind == "text":
+        text = ranges.labels[rank].decode("utf-8", "replace")
+        return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
+    value: Any = float(ranges.positions[rank])
+    if ranges.kind == "date" and abs(value) < 1e7:
+        return str(np.datetime64(int(value), "D"))
+    if ranges.kind.startswith("timestamp") and abs(value) < 3e17:
+        return str(np.datetime64(int(value) // 1_000_000, "s")).replace("T", " ")
+    return f"{value:,.6g}" if abs(value) >= 10_000 else f"{value:.6g}"

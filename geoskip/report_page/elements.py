@@ -1,0 +1,58 @@
+"""HTML elements as text; whatever is not an element already is data, and is escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+_VOID = ("meta",)
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Child = str | int | None | Iterable["Child"]
+"""An element, a text, nothing, or several of these."""
+
+
+def element(tag: str, /, *inside: Child, **attributes: str | int | bool | None) -> Markup:
+    """Make an element.
+
+    Parameters
+    ----------
+    tag
+        Its name.
+    *inside
+        Elements and texts in it; texts are escaped.
+    **attributes
+        Its attributes, without those that are None or False; an underscore is written as a hyphen, and one at the end
+        is left out.
+
+    >>> element("p", "1 < 2, ", element("b", "yes"), class_="a", data_of='"x"')
+    '<p class="a" data-of="&quot;x&quot;">1 &lt; 2, <b>yes</b></p>'
+    """
+    written = "".join(
+        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{html.escape(str(value))}"')
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    end = "" if tag in _VOID else f"{joined(inside)}</{tag}>"
+    return Markup(f"<{tag}{written}>{end}")
+
+
+def joined(inside: Child) -> Markup:
+    """Several elements and texts one after another.
+
+    >>> joined(["a&b", [element("i"), None]])
+    'a&amp;b<i></i>'
+    """
+    if inside is None:
+        return Markup()
+    if isinstance(inside, Markup):
+        return inside
+    if isinstance(inside, str | int):
+        return Markup(html.escape(str(inside)))
+    return Markup("".join(map(joined, inside)))

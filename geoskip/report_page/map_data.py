@@ -1,0 +1,136 @@
+"""Data of a page's map: boxes, shapes and borders as JSON, with numbers as base64 of arrays.
+
+A box takes 20 bytes, so that 50,000 of them stay below 1.4 MB. Coordinates are single floats: a metre or two on Earth.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+from shapely.geometry.base import BaseGeometry
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.geometry import Boxes
+from geoskip.plotting import Picture, Window, borders_within, is_in_degrees, layers_of, shrinking_of, window_of
+from geoskip.plotting.drawing import geobox_of
+
+if TYPE_CHECKING:
+    from geoskip.report import Scan
+
+_MOST_BOXES = 60_000
+_MOST_NAMES = 10_000
+_MOST_POINTS = 16_000
+"""Of the borders, and of the query's shapes."""
+_MOST_LAYERS = 4.0
+_OPACITY = {"kept": 0.25, "skipped": 0.12}
+
+
+@dataclass(frozen=True)
+class ScanMap:
+    """The data of a map, and the numbers that its text names."""
+
+    index: str
+    json: str
+    boxes: int
+    """Boxes of all files; some are left out where there are very many."""
+    drawn: int
+    kept_without: int
+    """Kept files without a box."""
+    has_query: bool
+    """True if the query's shape or limits are drawn."""
+
+
+def map_of(scan: Scan) -> ScanMap | None:
+    """The map of a scan; None where it has no GeoBox, or its files no box."""
+    try:
+        decision, geobox = geobox_of(scan.decisions(), None)
+    except InvalidSpecificationError:
+        return None
+    picture = Picture.of(decision, geobox, scan.kept_files(), scan.skipped_files())
+    boxes = picture.boxes
+    count = len(boxes.kept) + len(boxes.skipped)
+    if not count:
+        return None
+    window, whole = window_of(picture, "query"), window_of(picture, "all")
+    in_degrees = is_in_degrees(whole)
+    room_for_kept = max(_MOST_BOXES - len(boxes.skipped), _MOST_BOXES // 2)
+    kept = _sampled(len(boxes.kept), room_for_kept)
+    skipped = _sampled(len(boxes.skipped), _MOST_BOXES - len(kept))
+    names = decision.snapshot.files.column("path").to_pylist()
+    data = {
+        "window": window,
+        "aspect": shrinking_of(window, in_degrees),
+        "kept": _boxes("kept", boxes.kept, boxes.kept_files, kept),
+        "skipped": _boxes("skipped", boxes.skipped, boxes.skipped_files, skipped),
+        "names": names if len(names) <= _MOST_NAMES else [],
+        "shapes": [
+            {"area": part.geom_type == "Polygon", **_lines([part])}
+            for part in _simplified(shapely.get_parts(picture.shapes), whole)
+        ],
+        "limits": [[limit.axis, limit.value] for limit in picture.limits],
+        "land": _lines(_borders(whole) if in_degrees else []),
+    }
+    has_query = bool(picture.shapes or picture.limits)
+    drawn = len(kept) + len(skipped)
+    return ScanMap(str(geobox), _json(data), count, drawn, boxes.kept_without, has_query)
+
+
+def _sampled(count: int, most: int) -> NDArray[np.int64]:
+    """Numbers of boxes to draw, evenly chosen where there are too many."""
+    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
+
+
+def _boxes(name: str, boxes: Boxes, files: NDArray[Any], chosen: NDArray[np.int64]) -> dict[str, Any]:
+    some = boxes.take(chosen)
+    ends = np.stack([some.xmin, some.ymin, some.xmax, some.ymax], axis=1)
+    opacity = max(_OPACITY[name] * min(1.0, _MOST_LAYERS / max(layers_of(boxes), 1e-9)), 0.03)
+    return {
+        "boxes": _packed(ends, "<f4"),
+        "files": _packed(files[chosen], "<i4"),
+        "opacity": round(opacity, 3),
+    }
+
+
+def _borders(whole: Window) -> Sequence[BaseGeometry]:
+    west, south, east, north = whole
+    dx, dy = east - west, north - south
+    found = borders_within(west - dx, south - dy, east + dx, north + dy)
+    return _simplified(shapely.get_parts(np.concatenate(found)), whole)
+
+
+def _simplified(shapes: Sequence[BaseGeometry], whole: Window) -> Sequence[BaseGeometry]:
+    """Shapes with no more vertices than a map of this window needs, without what is too small to be seen."""
+    found = np.asarray(shapes, dtype=object)
+    tolerance = max(whole[2] - whole[0], whole[3] - whole[1]) / 4000
+    while shapely.get_num_coordinates(found).sum() > _MOST_POINTS:
+        found = shapely.simplify(found, tolerance)
+        sizes = shapely.bounds(found)
+        is_seen = np.maximum(sizes[:, 2] - sizes[:, 0], sizes[:, 3] - sizes[:, 1]) > tolerance
+        found = found[is_seen | (shapely.get_dimensions(found) == 0)]
+        tolerance *= 2
+    return list(found)
+
+
+def _lines(shapes: Sequence[BaseGeometry]) -> dict[str, Any]:
+    """The rings of polygons, the lines and the points among some shapes, one after another."""
+    parts = np.asarray(shapes, dtype=object)
+    dimensions = shapely.get_dimensions(parts)
+    lines = [*shapely.get_rings(parts[dimensions == 2]), *parts[dimensions < 2]]
+    points = shapely.get_coordinates(lines)
+    return {"points": _packed(points, "<f4"), "lengths": [int(n) for n in shapely.get_num_coordinates(lines)]}
+
+
+def _packed(numbers: NDArray[Any], kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(numbers, dtype=kind).tobytes()).decode("ascii")
+
+
+def _json(data: dict[str, Any]) -> str:
+    """JSON that cannot end the script element that holds it."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,0 +1,108 @@
+"""The labelled tree of a decision, for reports: each vertex of the predicate with its clause.
+
+The tree is the one that was labelled, after rewriting. Below a NOT a vertex is labelled with the files in which it may
+be FALSE instead of TRUE. Vertices below a leaf, such as the operands of a comparison, have no label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from geoskip.clauses import KEEP_ALL, Clause
+from geoskip.predicates import And, Not, Or, Predicate, children
+
+Memo = Mapping[tuple[str, int], tuple[Predicate, Clause]]
+"""Clauses by the verdict and the identity of the vertex, with the vertex."""
+
+
+@dataclass(frozen=True)
+class VertexLabel:
+    """A vertex, the clause that represents it, and the vertices below."""
+
+    vertex: Predicate
+    clause: Clause
+    below: tuple[VertexLabel, ...] = ()
+
+
+def labels_of(vertex: Predicate, memo: Memo, verdict: str = "true") -> VertexLabel:
+    """Label a vertex and those below it from the memory of a labeller.
+
+    Parameters
+    ----------
+    vertex
+        The vertex that was labelled.
+    memo
+        The clauses that were made; a vertex without one is labelled ``KEEP_ALL``.
+    verdict
+        ``"true"`` or ``"false"``: the verdict that was needed of the vertex.
+    """
+    below: tuple[VertexLabel, ...] = ()
+    if isinstance(vertex, And | Or):
+        below = tuple(labels_of(child, memo, verdict) for child in children(vertex))
+    elif isinstance(vertex, Not) and isinstance(vertex.child, And | Or):
+        below = (labels_of(vertex.child, memo, "false" if verdict == "true" else "true"),)
+    return VertexLabel(vertex, memo.get((verdict, id(vertex)), (vertex, KEEP_ALL))[1], below)
+
+
+@dataclass(frozen=True)
+class VertexShare:
+    """A vertex of the predicate in SQL's words, and the files that it alone would skip."""
+
+    text: str
+    """``AND``, ``OR`` or ``NOT`` where there are vertices below, else the condition."""
+    skips: int
+    among: int
+    """Files that the scan listed, of which ``skips`` are counted."""
+    indexes: tuple[str, ...] = ()
+    """The indexes that its clause reads; none where nothing serves it."""
+    below: tuple[VertexShare, ...] = ()
+
+    def has_shape_of(self, other: VertexShare) -> bool:
+        """True if both trees have the same texts."""
+        return self.text == other.text and all(
+            a is not None and b is not None and a.has_shape_of(b) for a, b in zip_longest(self.below, other.below)
+        )
+
+    def plus(self, other: VertexShare) -> VertexShare:
+        """The sum with a tree of the same shape, over other files."""
+        return VertexShare(
+            self.text, self.skips + other.skips, self.among + other.among,
+            tuple(dict.fromkeys((*self.indexes, *other.indexes))),
+            tuple(a.plus(b) for a, b in zip(self.below, other.below, strict=True)),
+        )  # fmt: skip
+
+
+def shares_of(label: VertexLabel, skips: Callable[[Clause], int], among: int) -> VertexShare:
+    """Count what each vertex alone would skip.
+
+    Parameters
+    ----------
+    label
+        The labelled tree.
+    skips
+        Counts the files that a clause skips.
+    among
+        The number of files that it counts in.
+    """
+    words = {And: "AND", Or: "OR", Not: "NOT"}
+    return VertexShare(
+        words[type(label.vertex)] if label.below else str(label.vertex),
+        0 if label.clause is KEEP_ALL else skips(label.clause),
+        among,
+        tuple(dict.fromkeys(index for index, _ in label.clause.columns())),
+        tuple(shares_of(each, skips, among) for each in label.below),
+    )
+
+
+def summed(shares: Iterable[VertexShare]) -> Sequence[VertexShare]:
+    """Sums of the trees of the same shape, those over the most files first."""
+    found: list[VertexShare] = []
+    for share in shares:
+        at = next((at for at, other in enumerate(found) if other.has_shape_of(share)), None)
+        if at is None:
+            found.append(share)
+        else:
+            found[at] = found[at].plus(share)
+    return sorted(found, key=lambda share: -share.among)
