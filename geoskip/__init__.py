@@ -29,6 +29,7 @@ Imports point downwards only; import-linter checks it.
   under which summaries hold.
 * ``engines``: the same metadata without Spark: conditions of SQL texts, Arrow and polars, builds, and readers of
   DuckDB, polars, pyarrow and GeoPandas over the kept files.
+* ``statements``: the grammar of SQL statements on indexes, such as ``CREATE SKIPPING INDEX``.
 * ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
   Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,
@@ -126,6 +127,7 @@ if TYPE_CHECKING:
     from geoskip.spark.reports import explain, last_report, reports, wait_for_audits
     from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, session
     from geoskip.spark.st_functions import register_functions
+    from geoskip.spark.statement_answers import sql
     from geoskip.stores.encryption import Encryption
     from geoskip.stores.keyring import KeyRing
 
@@ -193,6 +195,7 @@ __all__ = [
     "reports",
     "scan_polars",
     "session",
+    "sql",
     "statistics",
     "wait_for_audits",
     "what_if",
@@ -239,6 +242,7 @@ _SPARK = {
     **dict.fromkeys(("explain", "last_report", "reports", "wait_for_audits"), "reports"),
     **dict.fromkeys(("configure", "disable", "disabled", "enable", "is_enabled", "session"), "session"),
     "register_functions": "st_functions",
+    "sql": "statement_answers",
     **dict.fromkeys(("WhatIf", "what_if"), "advisor.what_if"),
     **dict.fromkeys(("Advice", "recommend"), "advisor.recommend"),
 }

@@ -6,7 +6,8 @@
     ├── InvalidSpecificationError   (ValueError)    an index, option or handle that makes no sense
     │   ├── UnknownColumnError      (KeyError)      a name or expression that the dataset does not have
     │   ├── UnsupportedColumnError  (TypeError)     a column type that an index cannot summarise soundly
-    │   └── NeedsSparkError                         an expression, a format or metadata that only Spark reads
+    │   ├── NeedsSparkError                         an expression, a format or metadata that only Spark reads
+    │   └── StatementError          (SyntaxError)   a statement of SQL that cannot be parsed; it points at the token
     ├── MappingError                (TypeError)     a UDF mapping with a wrong shape
     ├── DatasetNotFoundError        (FileNotFoundError)   nothing to index at this path or table
     ├── NotIndexedError             (LookupError)   a verb that needs metadata, where there is none
@@ -45,6 +46,13 @@ class UnsupportedColumnError(InvalidSpecificationError, TypeError):
 
 class NeedsSparkError(InvalidSpecificationError):
     """An expression, a format or metadata that only Spark reads, given to what does without it."""
+
+
+class StatementError(InvalidSpecificationError, SyntaxError):
+    """A statement on skipping indexes that cannot be parsed."""
+
+    def __init__(self, message: str) -> None:
+        SyntaxError.__init__(self, message)  # sets what tracebacks print
 
 
 class MappingError(GeoskipError, TypeError):

@@ -42,6 +42,7 @@ from geoskip.spark.analysis import bind
 from geoskip.spark.dataset.create_refresh import ENGINE, create, report
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java, known
+from geoskip.statements.statement import DescribeStatement
 from geoskip.stores.base import Store
 
 
@@ -165,10 +166,6 @@ def _readable_header(store: Store) -> Header:
     )
 
 
-_INDEXES = (
-    "index string, kind string, columns string, files_covered long, files_uncovered long, bytes long, built string, "
-    "snapshot long, keeps string, state string, reader string"
-)
 _HISTORY = (
     "operation string, verb string, state string, began timestamp, seconds double, who string, base long, "
     "snapshot long, files_read long, files_added long, files_removed long, files_kept long, bytes long, "
@@ -178,15 +175,19 @@ _HISTORY = (
 
 def describe(source: DatasetSource) -> DataFrame:
     """DataFrame of the indexes, a row each, those in use first."""
+    return source.spark.createDataFrame(described_indexes(source), DescribeStatement.answer)
+
+
+def described_indexes(source: DatasetSource) -> list[tuple[Any, ...]]:
+    """Rows of the DataFrame that describes the indexes."""
     data = SparkData(source, source.current_state())
     with data.store.patiently():
-        rows = with_latest(
+        return with_latest(
             data.store,
             lambda found: _index_rows(
                 found if found and found.header.stored else require_index(source.name, found), data
             ),
         )
-    return source.spark.createDataFrame(rows, _INDEXES)
 
 
 def _index_rows(snapshot: Snapshot, data: SparkData) -> list[tuple[Any, ...]]:

@@ -1,0 +1,289 @@
+"""Answers of statements on skipping indexes: ``geoskip.sql``, and the same inside ``spark.sql``.
+
+A statement is answered by rows with fixed columns, so that Spark's plan of it has a schema before it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.errors import GeoskipError, InvalidSpecificationError, StatementError
+from geoskip.lifecycle.log import latest
+from geoskip.metadata import Snapshot
+from geoskip.report import Report
+from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.build_report import BuildReport
+from geoskip.spark.dataset.handle import Dataset, dataset
+from geoskip.spark.dataset.verify import datasets, described_indexes
+from geoskip.spark.reports import report
+from geoskip.spark.session import check_session, java
+from geoskip.statements import (
+    CreateStatement,
+    DescribeStatement,
+    DropStatement,
+    ExplainStatement,
+    OptimizeStatement,
+    RefreshStatement,
+    RepairStatement,
+    RestoreStatement,
+    ShowStatement,
+    SkippingStatement,
+    StatementTarget,
+    TargetStatement,
+    VacuumStatement,
+    is_statement,
+    parse,
+)
+from geoskip.statements.tokens import Span, error_at
+
+Rows = list[tuple[Any, ...]]
+_FORMATS = ("parquet", "orc", "csv", "json", "text", "avro", "delta", "iceberg", "binaryfile")
+"""Formats whose paths may stand where a table may: csv.`/data/log`."""
+_RESERVED = ("spark", "path", "table", "store", "encryption")
+"""Arguments of :func:`geoskip.dataset` that are no options of a statement."""
+
+_POSITION = re.compile(r"line (\d+),? pos (\d+)")
+
+
+def sql(spark: SparkSession, text: str) -> DataFrame:
+    """Run a statement on skipping indexes, such as ``CREATE SKIPPING INDEX``, and return its answer.
+
+    Any other text is passed on to ``spark.sql``. The grammar is in :mod:`geoskip.statements`.
+
+    Parameters
+    ----------
+    spark
+        A classic session; it need not be enabled.
+    text
+        One statement.
+
+    Returns
+    -------
+    DataFrame
+        The answer: an index a row for most statements, whose columns depend on the kind of statement alone.
+
+    Raises
+    ------
+    StatementError
+        For a text that begins as a statement on indexes and is none; it points at the token.
+    GeoskipError
+        As the methods of :class:`geoskip.Dataset`, with a note that shows the place in the text.
+    """
+    check_session(spark)
+    if not isinstance(text, str):
+        raise InvalidSpecificationError(f"geoskip.sql(spark, text) takes a text, got {text!r}")
+    if not is_statement(text):
+        return spark.sql(text)
+    statement = parse(text)
+    return spark.createDataFrame(rows_of(spark, statement, text), statement.answer)
+
+
+def rows_of(spark: SparkSession, statement: SkippingStatement, text: str) -> Rows:
+    """Carry out a statement and return the rows of its answer.
+
+    Errors get a note that shows the place in the text.
+    """
+    try:
+        return _rows(spark, statement)
+    except GeoskipError as error:
+        span = _span_of_error(statement, str(error))
+        if span is not None:
+            error.add_note(f"{span.position(text)}:\n{span.pointer(text)}")
+        raise
+    except PySparkException as error:
+        if isinstance(statement, ExplainStatement):
+            raise _error_of_query(text, statement.span, str(error)) from None
+        raise
+
+
+def _span_of_error(statement: SkippingStatement, message: str) -> Span | None:
+    """Place in the text that an error is about: an index that it names, else the dataset."""
+    match statement:
+        case CreateStatement(items=items) | DropStatement(which=items) | RestoreStatement(which=items):
+            if named := [item.span for item in items if item.text in message]:
+                return named[0]
+    return statement.target.span if isinstance(statement, TargetStatement) else None
+
+
+def _error_of_query(text: str, query: Span, message: str) -> StatementError:
+    """Error of Spark's parser or analyser, which knows the query alone, at the place in the whole text."""
+    span, found = query, _POSITION.search(message)
+    if found:
+        before = text[query.start : query.end].splitlines(keepends=True)[: int(found[1]) - 1]
+        start = min(query.start + len("".join(before)) + int(found[2]), query.end - 1)
+        word = re.compile(r"\w+|.", re.DOTALL).match(text, start)
+        span = Span(start, word.end() if word else query.end)
+    return error_at(text, span, re.sub(r"[; (]+line \d.*", "", message.strip().partition("\n")[0]))
+
+
+def _rows(spark: SparkSession, statement: SkippingStatement) -> Rows:
+    if isinstance(statement, ShowStatement):
+        return list(_shown(spark, statement))
+    if isinstance(statement, ExplainStatement):
+        return _explained(spark, statement)
+    assert isinstance(statement, TargetStatement)
+    handle = _handle(spark, statement.target, statement.options)
+    match statement:
+        case CreateStatement():
+            return _created(handle, statement)
+        case RefreshStatement():
+            return list(_built(handle.refresh_index(statement.mode)))
+        case RepairStatement():
+            return list(_built(handle.repair()))
+        case OptimizeStatement():
+            handle.optimize_index()
+            return [(str(index), handle.store.latest()) for index in handle.indexes]
+        case VacuumStatement():
+            removed = handle.vacuum_index(statement.retain)
+            return [(list(removed.indexes), list(removed.snapshots), removed.leftovers)]
+        case DropStatement():
+            return [(name, "deleted") for name in handle.delete_index(*(item.text for item in statement.which))]
+        case RestoreStatement():
+            return [(name, "in use") for name in handle.restore_index(*(item.text for item in statement.which))]
+        case DescribeStatement():
+            return described_indexes(handle._source)
+    raise AssertionError(statement)
+
+
+# --- datasets ---------------------------------------------------------------------------------------------------------
+
+
+def _handle(spark: SparkSession, target: StatementTarget, options: dict[str, Any]) -> Dataset:
+    if refused := [name for name in options if name.lower() in _RESERVED]:
+        raise InvalidSpecificationError(f"a statement has no option {refused[0]}; geoskip.dataset() in Python takes it")
+    if target.path is not None:
+        return dataset(spark, target.path, **options)
+    if _is_path(spark, target.parts):
+        return dataset(spark, target.parts[1], **{"format": target.parts[0].lower(), **options})
+    if readers := [name for name in options if name not in ("metadata", "auto_refresh")]:
+        raise InvalidSpecificationError(
+            f"the option {readers[0]} is for a path, and {target} is a table, which has its own; leave it out"
+        )
+    return dataset(spark, table=".".join(map(quoted, target.parts)), **options)
+
+
+def _is_path(spark: SparkSession, parts: Sequence[str]) -> bool:
+    """True of a format and a path, unless the catalogue has a table of the name: Spark's own order."""
+    if len(parts) != 2 or parts[0].lower() not in _FORMATS:
+        return False
+    return "/" in parts[1] or not spark.catalog.tableExists(".".join(map(quoted, parts)))
+
+
+def _created(handle: Dataset, statement: CreateStatement) -> Rows:
+    wanted = [item.index for item in statement.items if item.index is not None]
+    if not statement.if_not_exists:
+        return list(_built(handle.create_index(*wanted)))
+    existing = {str(index) for index in handle.indexes}
+    if missing := [index for index in wanted if str(index) not in existing]:
+        return list(_built(handle.create_index(*missing)))
+    named = {str(index) for index in wanted}
+    return [
+        (row[0], row[3], None, None, 0, row[5], "as before", 0.0, row[7], [])
+        for row in described_indexes(handle._source)
+        if row[0] in named
+    ]
+
+
+def _built(built: BuildReport) -> Iterator[tuple[Any, ...]]:
+    """A row for each index of a build."""
+    left_out = [f"without metadata: {path}: {why}" for path, why in list(built.excluded.items())[:10]]
+    left_out += [f"{built.pending} files without metadata yet: REFRESH indexes them"] if built.pending else []
+    for name in built.indexes:
+        remarks = [built.details[name]] if name in built.details else []
+        remarks += [f"incomplete: {built.incomplete[name]}"] if name in built.incomplete else []
+        yield (
+            name,
+            built.files,
+            built.rows,
+            built.bytes,
+            built.read,
+            built.metadata_bytes.get(name, 0),
+            built.readers.get(name, "as before"),
+            round(built.seconds, 3),
+            built.snapshot,
+            [*remarks, *left_out],
+        )
+
+
+def _shown(spark: SparkSession, statement: ShowStatement) -> Iterator[tuple[Any, ...]]:
+    if not statement.database:
+        for root, snapshot in datasets(spark).items():
+            yield from _listed(root, snapshot)
+        return
+    database = ".".join(map(quoted, statement.database))
+    if not spark.catalog.databaseExists(database):
+        raise InvalidSpecificationError(f"there is no database {database}; SHOW DATABASES lists them")
+    for table in spark.catalog.listTables(database):
+        if table.tableType == "VIEW" or table.isTemporary:
+            continue
+        name = f"{database}.{quoted(table.name)}"
+        try:
+            found = latest(dataset(spark, table=name).store)
+        except (GeoskipError, PySparkException):
+            continue  # of another format, or its files are gone: no index is in use
+        if found is not None:
+            yield from _listed(name, found)
+
+
+def _listed(name: str, snapshot: Snapshot) -> Iterator[tuple[Any, ...]]:
+    header = snapshot.header
+    for entry in header.entries:
+        built = header.built.get(entry.name, {})
+        yield (name, entry.name, len(snapshot.files), header.number, str(built.get("when", header.created)))
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def _explained(spark: SparkSession, statement: ExplainStatement) -> Rows:
+    if java(spark).geoskip.scansOf(statement.query, spark._jsparkSession) is None:
+        raise InvalidSpecificationError(
+            "EXPLAIN SKIPPING takes a query, got a command, which it would run; explain its SELECT alone"
+        )
+    return list(_scans(report(spark.sql(statement.query))))
+
+
+def _scans(explained: Report) -> Iterator[tuple[Any, ...]]:
+    """A row for each scan, and one for what is read beside files."""
+    for scan in explained.scans:
+        skipped_by = [f"{text}: {count:,} files" for text, count in scan.clauses() if count]
+        unindexed = [f"{scan.files_unindexed:,} files without metadata"] if scan.files_unindexed else []
+        yield (
+            scan.dataset,
+            scan.files_kept,
+            scan.files_total,
+            scan.bytes_kept,
+            scan.bytes_total,
+            scan.predicate,
+            skipped_by,
+            [*unindexed, *scan.reasons],
+        )
+    if explained.notes or not explained.scans:
+        yield (None, 0, 0, 0, 0, None, [], list(explained.notes) or ["the query reads no files"])
+
+
+# --- inside spark.sql -------------------------------------------------------------------------------------------------
+
+
+def answer_request(spark: SparkSession | None, text: str) -> str:
+    """Answer the parser and the command of ``geoskip/spark/jvm/StatementParser.java``; never raises.
+
+    Without a session the columns of the statement's answer, else the rows, each as JSON.
+    """
+    try:
+        statement = parse(text)
+        if spark is None:
+            return json.dumps({"columns": statement.answer})
+        names = [part.split()[0] for part in statement.answer.split(", ")]
+        rows = [dict(zip(names, row, strict=True)) for row in rows_of(spark, statement, text)]
+        return json.dumps({"rows": [json.dumps(row) for row in rows]})
+    except BaseException as error:
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        kind = "" if isinstance(error, GeoskipError) else f"{type(error).__name__}: "
+        return json.dumps({"error": f"{kind}{error}\n{notes}".rstrip()})

@@ -1,0 +1,136 @@
+"""Statements on skipping indexes through a session: answers, files read, and errors with their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip.errors import DatasetNotFoundError, GeoskipError, StatementError, UnknownColumnError
+from tests.conftest import four_tens, kept, same_as_off
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return four_tens(tmp_path)
+
+
+@pytest.fixture
+def table(spark: Any, data: Path) -> Iterator[str]:
+    spark.sql(f"CREATE TABLE ten_degrees USING parquet LOCATION '{data}'")
+    yield "ten_degrees"
+    spark.sql("DROP TABLE ten_degrees")
+
+
+def files_read(spark: Any, data: Path, condition: str = "temp > 25") -> int:
+    return same_as_off(lambda: spark.read.parquet(str(data)).where(condition)).files_kept
+
+
+def test_an_index_lives_from_statement_to_statement(spark: Any, data: Path, table: str) -> None:
+    """Created, used, refreshed, dropped, restored, optimized, vacuumed; on a table, by its path, as a format's path."""
+
+    def run(text: str) -> list[Any]:
+        return geoskip.sql(spark, text).collect()
+
+    created = run(f"CREATE SKIPPING INDEX ON `{table}` (temp MINMAX, city VALUELIST(limit = 5))")
+    assert [(row.index, row.files, row.rows, row.files_read) for row in created] == [
+        ("minmax(temp)", 4, 40, 4),
+        ("valuelist(city, limit=5)", 4, 40, 4),
+    ]
+    assert files_read(spark, data) == 2
+    (as_before,) = run(f"CREATE SKIPPING INDEX IF NOT EXISTS ON `{table}` (temp MINMAX)")
+    assert (as_before.index, as_before.reader, as_before.snapshot) == ("minmax(temp)", "as before", 1)
+    (added,) = run(f"CREATE SKIPPING INDEX IF NOT EXISTS ON `{table}` (temp MINMAX, id MINMAX)")[-1:]
+    assert (added.index, added.snapshot) == ("minmax(id)", 2)
+
+    pq.write_table(pq.read_table(data / "part-0.parquet"), data / "part-4.parquet")
+    assert {row.files_uncovered for row in run(f"DESCRIBE SKIPPING INDEX ON '{data}'")} == {1}
+    assert {row.files_read for row in run(f"REFRESH SKIPPING INDEX ON parquet.`{data}`")} == {1}
+    assert files_read(spark, data) == 2
+
+    assert [tuple(row) for row in run(f"DROP SKIPPING INDEX minmax(temp) ON '{data}'")] == [("minmax(temp)", "deleted")]
+    assert files_read(spark, data) == 5
+    assert run(f"RESTORE SKIPPING INDEX 'minmax(temp)' ON '{data}'")[0].state == "in use"
+    assert files_read(spark, data) == 2
+    assert {row.snapshot for row in run(f"OPTIMIZE SKIPPING INDEX ON '{data}'")} == {6}
+    (vacuumed,) = run(f"VACUUM SKIPPING INDEX ON '{data}' RETAIN 0 HOURS")
+    assert vacuumed.snapshots == [1, 2, 3, 4, 5]
+    assert {row.files_read for row in run(f"REFRESH SKIPPING INDEX ON '{data}' FULL")} == {5}
+    assert run(f"REPAIR SKIPPING INDEX ON '{data}'")[0].files == 5
+
+    shown = [row for row in run("SHOW SKIPPING INDEXES") if row.dataset.endswith(str(data))]
+    of_tables = [row for row in run("SHOW SKIPPING INDEXES IN default") if row.dataset == f"default.{table}"]
+    assert (
+        [row.index for row in shown]
+        == [row.index for row in of_tables]
+        == [
+            "valuelist(city, limit=5)",
+            "minmax(id)",
+            "minmax(temp)",
+        ]
+    )
+
+
+def test_explain_shows_what_a_query_would_read(spark: Any, data: Path) -> None:
+    geoskip.sql(spark, f"CREATE SKIPPING INDEX ON '{data}' (temp MINMAX)")
+    query = f"SELECT count(*) FROM parquet.`{data}` WHERE temp > 25 AND sqrt(id) < 1"
+    (scan,) = geoskip.sql(spark, f"EXPLAIN SKIPPING {query}").collect()
+    assert (scan.files_read, scan.files_total) == (2, 4)
+    assert scan.skipped_by == ["max(temp) > 25: 2 files"]
+    assert "sqrt" in scan.condition.lower()
+    assert geoskip.sql(spark, "EXPLAIN SKIPPING SELECT 1").collect()[0].dataset is None
+    with geoskip.disabled(spark):
+        assert geoskip.sql(spark, f"EXPLAIN SKIPPING {query}").collect()[0].files_read == 4
+
+
+def test_options_reach_the_reader_and_the_place_of_the_metadata(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    for name, first in (("a", 1), ("b", 10)):
+        (tmp_path / "log" / f"{name}.csv").write_text(f"size;city\n{first};x\n{first + 1};y\n")
+    there = f"csv.`{tmp_path}/log`"
+    options = f"WITH (header = true, sep = ';', schema = 'size int, city string', metadata = '{tmp_path}/meta')"
+    assert geoskip.sql(spark, f"CREATE SKIPPING INDEX ON {there} (size MINMAX) {options}").count() == 1
+    assert (tmp_path / "meta").is_dir()
+    frame = spark.read.csv(str(tmp_path / "log"), header=True, sep=";", schema="size int, city string")
+    report = same_as_off(lambda: frame.where("size > 5"))
+    assert kept(report) == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "pointed_at", "says"),
+    [
+        ("CREATE SKIPPING INDEX ON '{data}' (temp MINMAX, tmp MINMAX)", UnknownColumnError, "tmp MINMAX", "mean temp"),
+        ("REFRESH SKIPPING INDEX ON no.such_table", DatasetNotFoundError, "no.such_table", "cannot be found"),
+        ("DESCRIBE SKIPPING INDEX ON '{data}'", GeoskipError, "'{data}'", "create_index"),
+        (
+            "CREATE SKIPPING INDEX ON '{data}' (temp MINMAX) WITH (store = 'x')",
+            GeoskipError,
+            "'{data}'",
+            "no option store",
+        ),
+        ("EXPLAIN SKIPPING SELECT *\n FROM parquet.`{data}` WHERE tmp > 1", StatementError, "tmp", "temp"),
+        ("EXPLAIN SKIPPING SELEC 1", StatementError, "SELEC", "SELEC"),
+        ("EXPLAIN SKIPPING DROP TABLE no.such_table", GeoskipError, "", "takes a query, got a command"),
+    ],
+)
+def test_an_error_shows_its_place(spark: Any, data: Path, text: str, error: Any, pointed_at: str, says: str) -> None:
+    with pytest.raises(error) as caught:
+        geoskip.sql(spark, text.format(data=data))
+    message = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+    assert says in message
+    lines = message.split("\n")
+    shown = [line[below.index("^") : below.rindex("^") + 1] for line, below in pairwise(lines) if "^" in below]
+    assert shown == ([pointed_at.format(data=data)] if pointed_at else [])
+
+
+def test_other_sql_is_sparks(spark: Any) -> None:
+    assert geoskip.sql(spark, "SELECT 1 AS one").collect()[0].one == 1
+    with pytest.raises(GeoskipError, match="takes a text, got 3"):
+        geoskip.sql(spark, 3)  # type: ignore[arg-type]
