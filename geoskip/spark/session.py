@@ -36,6 +36,7 @@ from geoskip.spark.catalog import KEYS, DatasetCatalog
 from geoskip.spark.rule.bridge import Bridge
 from geoskip.spark.st_functions import candidates, register_functions
 from geoskip.spark.statistics_function import register_statistics
+from geoskip.statements.parser import STATEMENTS
 from geoskip.stores.keyring import KeyKeeper
 
 ENABLED = "spark.geoskip.enabled"
@@ -322,6 +323,7 @@ class JvmBridge:
             .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
         )
         self.geoskip.missing("org.apache.hudi.", _HUDI)
+        self.geoskip.recognise(STATEMENTS)
         for table_format in _TABLE_FORMATS:
             _add_format(spark, self.geoskip, table_format)
         self.callback = _JavaFunction(lambda request: answer(request, self.geoskip))

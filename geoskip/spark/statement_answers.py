@@ -1,6 +1,7 @@
 """Answers of statements on skipping indexes: ``geoskip.sql``, and the same inside ``spark.sql``.
 
-A statement is answered by rows with fixed columns, so that Spark's plan of it has a schema before it runs.
+A statement is answered by rows with fixed columns, so that Spark's plan of it has a schema before it runs. In
+``spark.sql`` errors are Spark's: the JVM carries the message, not the type.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -242,7 +244,7 @@ def _listed(name: str, snapshot: Snapshot) -> Iterator[tuple[Any, ...]]:
 
 
 def _explained(spark: SparkSession, statement: ExplainStatement) -> Rows:
-    if java(spark).geoskip.scansOf(statement.query, spark._jsparkSession) is None:
+    if is_statement(statement.query) or java(spark).geoskip.scansOf(statement.query, spark._jsparkSession) is None:
         raise InvalidSpecificationError(
             "EXPLAIN SKIPPING takes a query, got a command, which it would run; explain its SELECT alone"
         )
@@ -271,19 +273,27 @@ def _scans(explained: Report) -> Iterator[tuple[Any, ...]]:
 # --- inside spark.sql -------------------------------------------------------------------------------------------------
 
 
-def answer_request(spark: SparkSession | None, text: str) -> str:
-    """Answer the parser and the command of ``geoskip/spark/jvm/StatementParser.java``; never raises.
+def answer_request(request: str, text: str, java: Any) -> str:
+    """Answer a request of ``geoskip/spark/jvm/StatementParser.java``; never raises.
 
-    Without a session the columns of the statement's answer, else the rows, each as JSON.
+    ``statement columns`` wants the columns of the answer to a statement, ``statement rows 7`` its rows as lines of
+    JSON, carried out in the session of that number. The first line of the answer says what it is: it may be an error.
     """
     try:
         statement = parse(text)
-        if spark is None:
-            return json.dumps({"columns": statement.answer})
-        names = [part.split()[0] for part in statement.answer.split(", ")]
-        rows = [dict(zip(names, row, strict=True)) for row in rows_of(spark, statement, text)]
-        return json.dumps({"rows": [json.dumps(row) for row in rows]})
+        if request.endswith("columns"):
+            return f"columns\n{statement.answer}"
+        spark = _session(java.running(int(request.rpartition(" ")[2])))
+        names = [column.split()[0] for column in statement.answer.split(", ")]
+        rows = (dict(zip(names, row, strict=True)) for row in rows_of(spark, statement, text))
+        return "\n".join(["rows", *map(json.dumps, rows)])
     except BaseException as error:
-        notes = "\n".join(getattr(error, "__notes__", ()))
         kind = "" if isinstance(error, GeoskipError) else f"{type(error).__name__}: "
-        return json.dumps({"error": f"{kind}{error}\n{notes}".rstrip()})
+        return "\n".join([f"error\n{kind}{error}", *getattr(error, "__notes__", ())])
+
+
+def _session(jvm_session: Any) -> SparkSession:
+    """PySpark's wrapper of a session of the JVM."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return SparkSession(context, jvm_session)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import IllegalArgumentException, ParseException
 
 import geoskip
 from geoskip.errors import DatasetNotFoundError, GeoskipError, StatementError, UnknownColumnError
@@ -37,18 +38,18 @@ def test_an_index_lives_from_statement_to_statement(spark: Any, data: Path, tabl
     """Created, used, refreshed, dropped, restored, optimized, vacuumed; on a table, by its path, as a format's path."""
 
     def run(text: str) -> list[Any]:
-        return geoskip.sql(spark, text).collect()
+        return spark.sql(text).collect()
 
     created = run(f"CREATE SKIPPING INDEX ON `{table}` (temp MINMAX, city VALUELIST(limit = 5))")
-    assert [(row.index, row.files, row.rows, row.files_read) for row in created] == [
+    assert [(row["index"], row.files, row.rows, row.files_read) for row in created] == [
         ("minmax(temp)", 4, 40, 4),
         ("valuelist(city, limit=5)", 4, 40, 4),
     ]
     assert files_read(spark, data) == 2
     (as_before,) = run(f"CREATE SKIPPING INDEX IF NOT EXISTS ON `{table}` (temp MINMAX)")
-    assert (as_before.index, as_before.reader, as_before.snapshot) == ("minmax(temp)", "as before", 1)
+    assert (as_before["index"], as_before.reader, as_before.snapshot) == ("minmax(temp)", "as before", 1)
     (added,) = run(f"CREATE SKIPPING INDEX IF NOT EXISTS ON `{table}` (temp MINMAX, id MINMAX)")[-1:]
-    assert (added.index, added.snapshot) == ("minmax(id)", 2)
+    assert (added["index"], added.snapshot) == ("minmax(id)", 2)
 
     pq.write_table(pq.read_table(data / "part-0.parquet"), data / "part-4.parquet")
     assert {row.files_uncovered for row in run(f"DESCRIBE SKIPPING INDEX ON '{data}'")} == {1}
@@ -61,15 +62,15 @@ def test_an_index_lives_from_statement_to_statement(spark: Any, data: Path, tabl
     assert files_read(spark, data) == 2
     assert {row.snapshot for row in run(f"OPTIMIZE SKIPPING INDEX ON '{data}'")} == {6}
     (vacuumed,) = run(f"VACUUM SKIPPING INDEX ON '{data}' RETAIN 0 HOURS")
-    assert vacuumed.snapshots == [1, 2, 3, 4, 5]
+    assert vacuumed.snapshots == [1, 2, 3, 4, 5, 6]
     assert {row.files_read for row in run(f"REFRESH SKIPPING INDEX ON '{data}' FULL")} == {5}
     assert run(f"REPAIR SKIPPING INDEX ON '{data}'")[0].files == 5
 
     shown = [row for row in run("SHOW SKIPPING INDEXES") if row.dataset.endswith(str(data))]
     of_tables = [row for row in run("SHOW SKIPPING INDEXES IN default") if row.dataset == f"default.{table}"]
     assert (
-        [row.index for row in shown]
-        == [row.index for row in of_tables]
+        [row["index"] for row in shown]
+        == [row["index"] for row in of_tables]
         == [
             "valuelist(city, limit=5)",
             "minmax(id)",
@@ -117,6 +118,7 @@ def test_options_reach_the_reader_and_the_place_of_the_metadata(spark: Any, tmp_
         ),
         ("EXPLAIN SKIPPING SELECT *\n FROM parquet.`{data}` WHERE tmp > 1", StatementError, "tmp", "temp"),
         ("EXPLAIN SKIPPING SELEC 1", StatementError, "SELEC", "SELEC"),
+        ("EXPLAIN SKIPPING DROP SKIPPING INDEX ON '{data}'", GeoskipError, "", "takes a query, got a command"),
         ("EXPLAIN SKIPPING DROP TABLE no.such_table", GeoskipError, "", "takes a query, got a command"),
     ],
 )
@@ -128,6 +130,42 @@ def test_an_error_shows_its_place(spark: Any, data: Path, text: str, error: Any,
     lines = message.split("\n")
     shown = [line[below.index("^") : below.rindex("^") + 1] for line, below in pairwise(lines) if "^" in below]
     assert shown == ([pointed_at.format(data=data)] if pointed_at else [])
+
+
+def test_a_statement_in_spark_sql_runs_once_in_the_session_that_runs_it(spark: Any, data: Path) -> None:
+    other = spark.newSession()
+    other.sql(f"CREATE TEMPORARY VIEW here AS SELECT * FROM parquet.`{data}`")
+    other.conf.set("data", str(data))
+    created = other.sql("-- nightly\nCREATE SKIPPING INDEX ON '${data}' (temp MINMAX)")
+    assert (
+        [row["index"] for row in created.collect()] == [row["index"] for row in created.collect()] == ["minmax(temp)"]
+    )
+    assert [row.verb for row in geoskip.dataset(spark, str(data)).history().collect()] == ["create"]
+    explained = other.sql("EXPLAIN SKIPPING SELECT * FROM here WHERE temp > 25").where("files_read < files_total")
+    assert [row.files_read for row in explained.collect()] == [2]
+
+
+def test_errors_in_spark_sql_are_sparks_and_show_the_place(spark: Any, data: Path) -> None:
+    with pytest.raises(IllegalArgumentException, match=r"got MINMOX \(line 1, position \d+\)\n.*\n +\^{6}\n"):
+        spark.sql(f"CREATE SKIPPING INDEX ON '{data}' (temp MINMOX)")
+    with pytest.raises(IllegalArgumentException, match=r"no column tmp; did you mean temp(.*\n)*.*\n +\^{10}"):
+        spark.sql(f"CREATE SKIPPING INDEX ON '{data}' (tmp MINMAX)")
+    with pytest.raises(ParseException):  # of Spark's parser, as it is
+        spark.sql("CREATE SKIPING INDEX ON t (temp MINMAX)")
+
+
+def test_the_parser_is_replaced_once_and_stays_what_it_was_for_others(spark: Any) -> None:
+    jvm = spark._jvm
+
+    def parser() -> int:
+        return int(jvm.System.identityHashCode(spark._jsparkSession.sessionState().sqlParser()))
+
+    before = parser()
+    geoskip.enable(spark)
+    assert parser() == before
+    interface = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.parser.ParserInterface")
+    assert interface.isInstance(spark._jsparkSession.sessionState().sqlParser())
+    assert spark._jsparkSession.sessionState().sqlParser().parseTableIdentifier("a.b").table() == "b"
 
 
 def test_other_sql_is_sparks(spark: Any) -> None:

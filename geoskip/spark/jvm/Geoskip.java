@@ -167,6 +167,16 @@ public final class Geoskip {
     /** Forgets what was looked up: after an index was created or dropped. */
     public void forget() { MetadataLocator.forget(); }
 
+    /** Asks Python for what takes its time, such as a build; in the caller's stead, so that it may be interrupted. */
+    static String ask(final String request) throws Exception {
+        return (String) workers.submit(new Callable() {
+            public Object call() throws Exception {
+                hasten(bridge);
+                return bridge.apply(request);
+            }
+        }).get();
+    }
+
     /** Asks Python within a budget; null when it does not answer in time. */
     static String ask(final String request, long budgetMs) throws Exception {
         final java.util.function.Function python = bridge;
@@ -220,12 +230,20 @@ public final class Geoskip {
         synchronized (installed) {
             if (installed.put(session.extensions(), Boolean.TRUE) == null) {
                 session.extensions().injectPreCBORule(new RuleBuilder());
+                session.extensions().injectParser(new StatementParserBuilder());
                 workers.execute(new Runnable() {
                     public void run() { Evaluation.warm(); }
                 });
             }
         }
+        StatementParser.install(session);
     }
+
+    /** Takes in how statements on skipping indexes begin, as a regular expression. */
+    public void recognise(String statements) { StatementParser.recognise(statements); }
+
+    /** The session in which a statement runs. */
+    public SparkSession running(long number) { return StatementRunner.session(number); }
 
     /** Takes in what touches the tables of a format. */
     public void add(TableFormat format) { TableFormat.add(format); }

@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,9 @@ class Bridge:
             if request.startswith("shape "):
                 conditions = json.loads(request[6:].partition("\n")[0])["conditions"]
                 return shape_of(And(tuple(parts_of(conditions, Translator(), []))))
+            if request.startswith("statement "):
+                answer_statement = import_module("geoskip.spark.statement_answers").answer_request
+                return str(answer_statement(*request.split("\n", 1), java))
             if request.startswith("audit "):
                 return self._audited(json.loads(request[6:]))
             return self._decide(self._parsed(request), java)

@@ -26,7 +26,7 @@ def entries(name: str) -> Iterator[tuple[str, ...]]:
 
 def shown(statement: SkippingStatement) -> str:
     """One line on a statement: its verb, dataset, indexes, and what else differs from the default."""
-    verb = type(statement).__name__.removesuffix("SkippingStatement").lower()
+    verb = type(statement).__name__.removesuffix("Statement").lower()
     values = {f.name: getattr(statement, f.name) for f in fields(statement) if f.name != "span"}
     target = values.pop("target", "")
     items = [item.text for name in ("items", "which") for item in values.pop(name, ())]

@@ -1,0 +1,168 @@
+package geoskip;
+
+import java.lang.reflect.Field;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Arrays;
+import java.util.LinkedHashSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.regex.Pattern;
+import @SparkSession@;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.ExternalCommandRunner;
+import org.apache.spark.sql.execution.command.ExternalCommandExecutor;
+import org.apache.spark.sql.internal.SessionState;
+import org.apache.spark.sql.internal.VariableSubstitution;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.LoggerFactory;
+import @Seq@;
+import scala.runtime.AbstractFunction2;
+
+/**
+ * A session's parser that knows the statements on skipping indexes (geoskip/statements) and leaves all else, errors
+ * included, to the parser that the session had: Spark's, or that of Delta, Iceberg or another extension.
+ *
+ * It is a proxy of all interfaces of the other parser, so that it fits every Spark and is what an extension takes its
+ * own parser for. A statement becomes a command of Spark's own, which runs once, when Spark executes it, below a
+ * projection that takes the columns out of its rows.
+ */
+class StatementParser implements InvocationHandler {
+    private static volatile Pattern statements = Pattern.compile("(?!)");
+
+    private final ParserInterface parser;
+
+    private StatementParser(ParserInterface parser) { this.parser = parser; }
+
+    /** Takes in how statements begin. */
+    static void recognise(String pattern) { statements = Pattern.compile(pattern); }
+
+    static ParserInterface over(ParserInterface parser) {
+        if (isOver(parser)) {
+            return parser;
+        }
+        Set interfaces = new LinkedHashSet();
+        for (Class kind = parser.getClass(); kind != null; kind = kind.getSuperclass()) {
+            interfaces.addAll(Arrays.asList(kind.getInterfaces()));
+        }
+        Class[] all = (Class[]) interfaces.toArray(new Class[0]);
+        ClassLoader loader = StatementParser.class.getClassLoader();
+        try {
+            return (ParserInterface) Proxy.newProxyInstance(loader, all, new StatementParser(parser));
+        } catch (IllegalArgumentException hidden) { // an interface that this loader does not see
+            Class[] one = new Class[] {ParserInterface.class};
+            return (ParserInterface) Proxy.newProxyInstance(loader, one, new StatementParser(parser));
+        }
+    }
+
+    private static boolean isOver(ParserInterface parser) {
+        return Proxy.isProxyClass(parser.getClass()) && Proxy.getInvocationHandler(parser) instanceof StatementParser;
+    }
+
+    /** Puts one in the place of a live session's parser, once; where that cannot be had, spark.sql stays as it is. */
+    static void install(SparkSession session) {
+        SessionState state = session.sessionState();
+        if (isOver(state.sqlParser())) {
+            return;
+        }
+        try {
+            Field field = SessionState.class.getDeclaredField("sqlParser");
+            field.setAccessible(true);
+            field.set(state, over(state.sqlParser()));
+        } catch (Exception refused) {
+            LoggerFactory.getLogger("geoskip").warn("spark.sql of this session does not know CREATE SKIPPING INDEX and "
+                    + "the like, since its parser cannot be replaced: geoskip.sql(spark, text) does", refused);
+        }
+    }
+
+    public Object invoke(Object self, Method method, Object[] arguments) throws Throwable {
+        if (method.getName().startsWith("parsePlan") && arguments[0] instanceof String) {
+            String text = (String) arguments[0];
+            if (isStatement(text)) {
+                return plan(new VariableSubstitution().substitute(text));
+            }
+        }
+        try {
+            return method.invoke(parser, arguments);
+        } catch (InvocationTargetException failure) {
+            throw failure.getCause();
+        }
+    }
+
+    private static boolean isStatement(String text) {
+        try {
+            return statements.matcher(text).lookingAt();
+        } catch (StackOverflowError endless) { // of thousands of comments
+            return false;
+        }
+    }
+
+    private LogicalPlan plan(String text) throws Exception {
+        String columns = StatementRunner.answer("statement columns\n" + text, "columns");
+        final LogicalPlan command = new StatementCommand(text);
+        LogicalPlan selected = parser.parsePlan(
+                "SELECT answer.* FROM (SELECT from_json(command_output, '" + columns + "') AS answer FROM geoskip)");
+        return (LogicalPlan) selected.transformDown(new Replacement() {
+            Object of(Object node) { return node instanceof UnresolvedRelation ? command : null; }
+        });
+    }
+}
+
+/** Spark's builder of the parser, for sessions that are made later. */
+class StatementParserBuilder extends AbstractFunction2 {
+    public Object apply(Object session, Object parser) { return StatementParser.over((ParserInterface) parser); }
+}
+
+/** Spark's command of a runner's rows, a string each, whose column stays the same: Spark's own is a new one each time. */
+class StatementCommand extends ExternalCommandExecutor {
+    private final Seq columns;
+
+    StatementCommand(String text) {
+        super(new StatementRunner(), text, scala.collection.immutable.Map$.MODULE$.empty());
+        columns = super.output();
+    }
+
+    public Seq output() { return columns; }
+
+    public LogicalPlan clone() { return this; } // it has no state, and what is above it refers to its column
+}
+
+/** Lets Python carry out a statement, in the session that runs it; the rows are JSON. */
+class StatementRunner implements ExternalCommandRunner {
+    private static final Map running = new ConcurrentHashMap(); // sessions by number
+    private static final AtomicLong numbers = new AtomicLong();
+
+    public String[] executeCommand(String text, CaseInsensitiveStringMap options) {
+        Long number = Long.valueOf(numbers.incrementAndGet());
+        running.put(number, SparkSession.active());
+        try {
+            String rows = answer("statement rows " + number + "\n" + text, "rows");
+            return rows.isEmpty() ? new String[0] : rows.split("\n");
+        } finally {
+            running.remove(number);
+        }
+    }
+
+    static SparkSession session(long number) { return (SparkSession) running.get(Long.valueOf(number)); }
+
+    /** What Python answers below a first line that says what it is; an error is thrown, with its place in the text. */
+    static String answer(String request, String expected) {
+        String answer;
+        try {
+            answer = Geoskip.ask(request);
+        } catch (Exception failure) {
+            throw new IllegalStateException("geoskip's Python process does not answer: " + failure, failure);
+        }
+        int end = answer.indexOf('\n');
+        if (end < 0 || !answer.substring(0, end).equals(expected)) {
+            throw new IllegalArgumentException(answer.substring(end + 1));
+        }
+        return answer.substring(end + 1);
+    }
+}
