@@ -18,7 +18,7 @@ def test_the_table_is_current() -> None:
 
 
 def test_a_function_is_shown_with_its_arguments_and_the_rules_that_serve_it() -> None:
-    from geoskip.cli import table
+    from geoskip.cli.mappings_table import table
     from geoskip.registry.installed import load_mappings
 
     load_mappings()  # not within the block, at whose end they would be gone for the tests that follow

@@ -1,0 +1,35 @@
+"""The command ``geoskip``; needs the extra ``geoskip[cli]``.
+
+::
+
+    application.py         errors as one line, exit codes, options that commands share
+    datasets.py            the dataset that a command is about: by its metadata, or through Spark
+    index_arguments.py     indexes given as text
+    build_commands.py      index, refresh, verify, repair
+    metadata_commands.py   describe, history, statistics, optimize, drop, restore, vacuum
+    query_commands.py      explain, files, report
+    doctor.py              doctor
+    mappings_table.py      the table of all mapped functions
+    output.py              tables, JSON, what is shown while one waits
+    messages.py            messages of the Python interface in the shell's words
+
+Modules are imported when a command needs them, so that ``--help`` and completion are fast. Without PySpark all that
+needs no Spark serves: local Parquet.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from geoskip.cli import build_commands, doctor, metadata_commands, query_commands
+from geoskip.cli.application import app, command
+
+__all__ = ["app", "build_commands", "doctor", "metadata_commands", "query_commands"]
+
+
+@command(panel="Look")
+def mappings() -> None:
+    """Print the table of all mapped functions, as Markdown."""
+    from geoskip.cli.mappings_table import table
+
+    typer.echo(table(), nl=False)

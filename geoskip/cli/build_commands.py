@@ -1,0 +1,213 @@
+"""Commands that read data: index, refresh, verify, repair."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from geoskip.cli.application import FAULT, command
+from geoskip.cli.completion import complete_columns, complete_kinds
+from geoskip.cli.datasets import Datasets, MetadataOptions, SparkOptions, is_local
+from geoskip.cli.index_arguments import KINDS, index_of, parse_index
+from geoskip.cli.output import Json, show, show_json
+from geoskip.errors import NeedsSparkError
+
+if TYPE_CHECKING:
+    from geoskip.indexes.base import Index
+    from geoskip.sources.build_report import BuildReport
+
+_INDEXES = "Indexes (repeatable)"
+
+
+def _kind(name: str, help: str) -> Any:
+    option = typer.Option(f"--{name}", metavar="EXPR", help=f"{help}: {KINDS[name]!r}.", rich_help_panel=_INDEXES,
+                          autocompletion=complete_columns)  # fmt: skip
+    return Annotated[list[str], option]
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """The indexes to build, an option a kind; the text is what the index's parentheses hold."""
+
+    minmax: _kind("minmax", "Smallest and largest value") = field(default_factory=list)  # type: ignore[valid-type]
+    geobox: _kind("geobox", "Boxes of points or geometries") = field(default_factory=list)  # type: ignore[valid-type]
+    valuelist: _kind("valuelist", "Distinct values") = field(default_factory=list)  # type: ignore[valid-type]
+    prefix: _kind("prefix", "Beginnings of strings") = field(default_factory=list)  # type: ignore[valid-type]
+    suffix: _kind("suffix", "Ends of strings") = field(default_factory=list)  # type: ignore[valid-type]
+    bloomfilter: _kind("bloomfilter", "A Bloom filter of the values") = field(default_factory=list)  # type: ignore[valid-type]
+    hybrid: _kind("hybrid", "Values or a Bloom filter, whichever costs less") = field(default_factory=list)  # type: ignore[valid-type]
+    gaplist: _kind("gaplist", "Ranges between the widest gaps") = field(default_factory=list)  # type: ignore[valid-type]
+    formatted: _kind("formatted", "Values of an extracted part") = field(default_factory=list)  # type: ignore[valid-type]
+    metricdist: _kind("metricdist", "Distances from a few pivots") = field(default_factory=list)  # type: ignore[valid-type]
+    index: Annotated[
+        list[str],
+        typer.Option(metavar="TEXT", help="An index of any kind, as str(index) writes it: 'prefix(path, length=20)'.",
+                     rich_help_panel=_INDEXES, autocompletion=complete_kinds),
+    ] = field(default_factory=list)  # fmt: skip
+
+    def specifications(self) -> list[Index]:
+        """The indexes; raises InvalidSpecificationError for a text that is none."""
+        of_kinds = [index_of(name, text) for name in KINDS for text in getattr(self, name)]
+        return [*of_kinds, *map(parse_index, self.index)]
+
+
+class Mode(StrEnum):
+    """What a refresh reads."""
+
+    INCREMENTAL = "incremental"
+    FULL = "full"
+    QUICK = "quick"
+
+
+@command(
+    "geoskip index data/weather --minmax temp --geobox lng,lat",
+    "geoskip index data/weather --prefix 'path, length=20' --index 'gaplist(id, gaps=4)'",
+    "geoskip index data/csv --format csv --option header=true --option inferSchema=true --minmax temp",
+    "geoskip index s3a://bucket/weather --minmax temp --master yarn",
+    panel="Indexes",
+)
+def index(
+    paths: Datasets,
+    indexes: IndexOptions,
+    metadata: MetadataOptions,
+    spark: SparkOptions,
+    key: Annotated[str | None, typer.Option(help="The key of --keys that protects new metadata.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that read files, without Spark.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Build indexes over a dataset, beside those that it has.
+
+    Local Parquet is read by this process. Other formats and file systems, and SQL expressions, need Spark: a session
+    is started, on this machine unless --master names another.
+    """
+    needs_spark = spark.needed_for(paths)  # imports the modules that may define indexes
+    wanted = indexes.specifications()
+    if not wanted:
+        raise typer.BadParameter("name at least one index, such as --minmax COLUMN", param_hint="'--KIND'")
+    if not needs_spark:
+        from geoskip.engines.build import build
+
+        try:
+            store = metadata.store(metadata.folder_of(paths), key) if metadata.keys or key else None
+            folder = metadata.metadata if store is None else None
+            _show(build(_given(paths), wanted, store=store, metadata=folder, threads=threads), as_json)
+            return
+        except NeedsSparkError as error:
+            why: str | None = str(error)
+            _say_why(str(error))
+    else:
+        why = _why_spark(paths, spark)
+    with spark.dataset(paths, metadata, why or "", key) as handle:
+        _show(handle.create_index(*wanted), as_json)
+
+
+@command(
+    "geoskip refresh data/weather",
+    "geoskip refresh data/weather --mode quick",
+    panel="Indexes",
+)
+def refresh(
+    paths: Datasets,
+    metadata: MetadataOptions,
+    spark: SparkOptions,
+    mode: Annotated[
+        Mode, typer.Option(help="incremental reads new and changed files, full all, quick none.")
+    ] = Mode.INCREMENTAL,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that read files, without Spark.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Update the metadata to the files of now.
+
+    quick reads no data: it forgets changed and deleted files, and counts those that an incremental refresh would index.
+    """
+    why = _why_spark(paths, spark, metadata)
+    if why is None:
+        from geoskip.engines.build import build
+
+        store = metadata.store(metadata.folder_of(paths)) if metadata.keys else None
+        folder = metadata.metadata if store is None else None
+        _show(build(_given(paths), store=store, metadata=folder, threads=threads, mode=mode.value), as_json)
+        return
+    with spark.dataset(paths, metadata, why) as handle:
+        _show(handle.refresh_index(mode.value), as_json)
+
+
+@command(
+    "geoskip verify data/weather",
+    "geoskip verify data/weather --sample 0.05 || geoskip repair data/weather",
+    panel="Indexes",
+)
+def verify(
+    paths: Datasets,
+    metadata: MetadataOptions,
+    spark: SparkOptions,
+    sample: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Read a share of the files, as 0.1. Default: all.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that read files, without Spark.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read files again and compare their summaries with the stored ones; exit with 3 where one differs."""
+    why = _why_spark(paths, spark, metadata)
+    if why is None:
+        from geoskip.engines.parquet_checks import verify as verify_parquet
+
+        store = metadata.store(metadata.folder_of(paths)) if metadata.keys else None
+        folder = metadata.metadata if store is None else None
+        found = verify_parquet(_given(paths), sample, store=store, metadata=folder, threads=threads)
+    else:
+        with spark.dataset(paths, metadata, why) as handle:
+            found = handle.verify(sample)
+    if as_json:
+        show_json({"ok": found.ok, **asdict(found)})
+    else:
+        show(str(found))
+    if not found.ok:
+        raise typer.Exit(FAULT)
+
+
+@command("geoskip repair data/weather", panel="Indexes")
+def repair(paths: Datasets, metadata: MetadataOptions, spark: SparkOptions, as_json: Json = False) -> None:
+    """Build anew what is damaged, contradicts the data or came from another place; needs Spark."""
+    spark.needed_for(paths)
+    with spark.dataset(paths, metadata, "repair needs Spark") as handle:
+        _show(handle.repair(), as_json)
+
+
+def _given(paths: Sequence[str]) -> Any:
+    """A dataset's path as the metadata record it: alone, or several."""
+    return paths[0] if len(paths) == 1 else list(paths)
+
+
+def _why_spark(paths: Sequence[str], spark: SparkOptions, metadata: MetadataOptions | None = None) -> str | None:
+    """Why Spark is needed, or None; said on standard error where no option asks for it."""
+    if spark.needed_for(paths):
+        if not all(map(is_local, paths)):
+            return f"{', '.join(paths)} is not on a local file system, which needs Spark"
+        return f"{spark.format} needs Spark" if spark.format not in (None, "parquet") else "--spark needs Spark"
+    if metadata is None:
+        return None
+    from geoskip.engines.parquet_checks import reason_for_spark
+
+    why = reason_for_spark(_given(paths), metadata.store(metadata.folder_of(paths)))
+    if why is not None:
+        _say_why(why)
+    return why
+
+
+def _say_why(why: str) -> None:
+    from geoskip.cli.messages import in_commands
+
+    print(f"geoskip: {in_commands(why).partition('; ')[0]}: through Spark", file=sys.stderr)
+
+
+def _show(report: BuildReport, as_json: bool) -> None:
+    if as_json:
+        show_json(asdict(report))
+    else:
+        show(str(report))

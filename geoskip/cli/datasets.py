@@ -1,0 +1,221 @@
+"""Datasets that commands are about: by their metadata alone, or through Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from geoskip.cli.output import waiting
+from geoskip.errors import InvalidSpecificationError, MissingPackageError, NotIndexedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from geoskip.spark.dataset.handle import Dataset
+    from geoskip.stores.base import Store
+    from geoskip.stores.encryption import Encryption
+    from geoskip.stores.parquet import ParquetStore
+
+DATASET = "Dataset"
+SPARK = "Spark"
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_FORMATS = {"ParquetFileFormat": "parquet", "OrcFileFormat": "orc", "CSVFileFormat": "csv", "JsonFileFormat": "json"}
+_FORMATS |= {"TextFileFormat": "text", "AvroFileFormat": "avro"}
+"""Spark's short names of formats, by the classes that metadata record."""
+
+Dataset_ = Annotated[str, typer.Argument(metavar="PATH", help="The dataset: a folder, a file or a quoted glob.")]
+Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help="The dataset: a folder, files, or a quoted glob.")]
+
+
+@dataclass(frozen=True)
+class MetadataOptions:
+    """Where the metadata are, and with which keys they are read."""
+
+    metadata: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="The folder of the metadata. Default: _geoskip in the dataset.",
+                     rich_help_panel=DATASET),
+    ] = None  # fmt: skip
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The key ring of protected metadata.", rich_help_panel=DATASET),
+    ] = None
+
+    def encryption(self, key: str | None = None) -> Encryption | None:
+        """Keys that the metadata are read with; ``key`` names the one that protects new metadata."""
+        if self.keys is None:
+            if key is not None:
+                raise InvalidSpecificationError(f"--key {key} names a key of a key ring: give --keys FILE too")
+            return None
+        from geoskip.stores.encryption import Encryption
+        from geoskip.stores.keyring import KeyRing
+
+        return Encryption(KeyRing.from_file(self.keys), key)
+
+    def store(self, folder: str | os.PathLike[str], key: str | None = None) -> ParquetStore:
+        """Store of the metadata in a local folder, whether or not there are any."""
+        from geoskip.stores.parquet import ParquetStore
+
+        return ParquetStore(folder, encryption=self.encryption(key))
+
+    def folder_of(self, paths: Sequence[str]) -> str:
+        """Local folder of the metadata of a dataset; raises DatasetNotFoundError where there are no such files."""
+        from geoskip.engines.parquet_dataset import ParquetPaths, own_folder
+        from geoskip.stores.log_files import local_path
+
+        if self.metadata is None:
+            return own_folder(ParquetPaths.of(paths).root)
+        folder = local_path(self.metadata) if self.metadata.startswith("file:") else self.metadata
+        return os.path.abspath(os.path.expanduser(folder or self.metadata))
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Whether and how Spark is used."""
+
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Use Spark, also where it is not needed.", rich_help_panel=SPARK)
+    ] = False
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark's master, such as local[4], yarn or spark://host:7077.", rich_help_panel=SPARK),
+    ] = None
+    format: Annotated[
+        str | None,
+        typer.Option(help="parquet, orc, csv, json, text, avro, delta or iceberg.", rich_help_panel=SPARK),
+    ] = None
+    option: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=VALUE", help="An option of Spark's reader, as in header=true.",
+                     rich_help_panel=SPARK),
+    ] = field(default_factory=list)  # fmt: skip
+    conf: Annotated[
+        list[str],
+        typer.Option(metavar="KEY=VALUE", help="A setting of Spark's, as in spark.driver.memory=4g.",
+                     rich_help_panel=SPARK),
+    ] = field(default_factory=list)  # fmt: skip
+    sedona: Annotated[bool, typer.Option("--sedona", help="Use Apache Sedona's functions.", rich_help_panel=SPARK)] = (
+        False
+    )
+    modules: Annotated[
+        list[str],
+        typer.Option("--import", metavar="MODULE", help="A module that defines mappings, functions or index types.",
+                     rich_help_panel=DATASET),
+    ] = field(default_factory=list)  # fmt: skip
+
+    def needed_for(self, paths: Sequence[str]) -> bool:
+        """Test whether the options or the paths ask for Spark; import the modules first."""
+        for module in self.modules:
+            try:
+                import_module(module)
+            except ImportError as error:
+                raise InvalidSpecificationError(
+                    f"--import {module}: {error}; name a module that Python finds, as with PYTHONPATH=folder"
+                ) from None
+        asked = self.spark or self.master or self.conf or self.sedona or self.option
+        return bool(asked) or self.format not in (None, "parquet") or not all(map(is_local, paths))
+
+    @contextmanager
+    def dataset(
+        self, paths: Sequence[str], metadata: MetadataOptions, why: str = "", key: str | None = None
+    ) -> Iterator[Dataset]:
+        """Handle of a dataset in a session.
+
+        Parameters
+        ----------
+        paths, metadata
+            The dataset, and its metadata.
+        why
+            The reason why Spark is needed, for who has not got it.
+        key
+            The name of the key that protects new metadata.
+        """
+        options: dict[str, Any] = dict(_pairs(self.option, "--option", "header=true"))
+        format_ = self.format
+        if all(map(is_local, paths)) and (recorded := recorded_reader(metadata.store(metadata.folder_of(paths)))):
+            format_, options = format_ or recorded[0], {**recorded[1], **options}
+        with self.session(why) as spark:
+            from geoskip.spark.dataset.handle import dataset
+
+            yield dataset(
+                spark,
+                paths[0] if len(paths) == 1 else list(paths),
+                format=format_,
+                metadata=metadata.metadata,
+                encryption=metadata.encryption(key),
+                **options,
+            )
+
+    @contextmanager
+    def session(self, why: str = "") -> Iterator[SparkSession]:
+        """The session of a command; raises MissingPackageError with the reason ``why`` where there is no PySpark."""
+        if find_spec("pyspark") is None:
+            raise MissingPackageError(
+                f"{why or 'this command needs Spark'}: pip install 'geoskip[spark]', and Java 17 or 21"
+            )
+        config = _pairs(self.conf, "--conf", "spark.driver.memory=4g")
+        with ExitStack() as stack:
+            with waiting("starting Spark"):
+                from geoskip.spark.local_session import local_session
+
+                spark = stack.enter_context(local_session(self.master, config, sedona=self.sedona))
+            yield spark
+
+
+def is_local(path: str) -> bool:
+    """Test whether a path is one of the local file system."""
+    return path.startswith("file:") or not _URI.match(path)
+
+
+def recorded_reader(store: Store) -> tuple[str, Mapping[str, str]] | None:
+    """Format and reader options that the metadata of a dataset of files record; None where there are none."""
+    from geoskip.lifecycle.log import latest
+
+    snapshot = latest(store)
+    source = snapshot.header.source if snapshot is not None else {}
+    name = _FORMATS.get(str(source.get("class")).rpartition(".")[2])
+    return None if name is None else (name, dict(source.get("options") or {}))
+
+
+@contextmanager
+def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Iterator[Store]:
+    """Store of the metadata of a dataset, which are there: of a local folder, else through Spark.
+
+    ``path`` may be the folder of the metadata itself. Raises NotIndexedError where there are none.
+    """
+    if spark.needed_for([path]) and metadata.metadata is None:
+        with spark.dataset([path], metadata, f"{path} is not a local folder, which needs Spark") as handle:
+            yield handle.store
+        return
+    from geoskip.stores.log_files import local_path
+
+    given = metadata.metadata or path
+    folder = Path(local_path(given) or given) if given.startswith("file:") else Path(given).expanduser()
+    place = folder / "_geoskip" if (folder / "_geoskip").is_dir() else folder
+    if not place.exists():
+        raise NotIndexedError(f"there is no folder {place}; name the dataset, or the folder of its metadata")
+    if not (place / "_identity.json").is_file():
+        raise NotIndexedError(
+            f"{folder} holds no metadata: neither _geoskip nor _identity.json is in it; make them: geoskip index "
+            f"{path} --minmax COLUMN, or say where they are: --metadata FOLDER"
+        )
+    yield metadata.store(place)
+
+
+def _pairs(texts: Sequence[str], name: str, example: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise InvalidSpecificationError(f"{name} takes a name and a value, as in {name} {example}, got {text!r}")
+        pairs[key.strip()] = value
+    return pairs

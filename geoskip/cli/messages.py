@@ -1,0 +1,42 @@
+"""Messages of geoskip's Python interface, with the commands that do the same."""
+
+from __future__ import annotations
+
+import re
+
+_COMMANDS: tuple[tuple[str, str], ...] = (
+    (r"; or geoskip\.build\(path, \[MinMax\('column'\)\]\) without Spark", ""),
+    (r"dataset\.create_index\(MinMax\('column'\)\)", "geoskip index PATH --minmax COLUMN"),
+    (r"build it by geoskip\.dataset\(spark, path\)\.create_index\(\.\.\.\)", "build it with --spark"),
+    (r"build (?:with|it by) (?:Spark: )?geoskip\.dataset\(spark, (?:path|table=\.\.\.)\)(?:\.create_index\(\.\.\.\))?",
+     "build with --spark"),
+    (r"(?:dataset\.)?create_index\(\)", "geoskip index"),
+    (r"refresh_index\(mode='(\w+)'\)", r"geoskip refresh PATH --mode \1"),
+    (r"(?:dataset\.)?refresh_index\(\)", "geoskip refresh PATH"),
+    (r"(?:dataset\.)?restore_index\(\)", "geoskip restore PATH"),
+    (r"(?:dataset\.)?delete_index\(('[^']*')\)", r"geoskip drop PATH \1"),
+    (r"(?:dataset\.)?delete_index\(\)", "geoskip drop PATH"),
+    (r"(?:dataset\.)?vacuum_index\(retain=\)", "--retain"),
+    (r"(?:dataset\.)?vacuum_index\(\)", "geoskip vacuum PATH"),
+    (r"dataset\.repair\(\)", "geoskip repair PATH"),
+    (r"geoskip\.build\(\) makes them", "geoskip index PATH makes them"),
+    (r"verify\(sample=\)", "--sample"),
+    (r"metadata='folder'", "--metadata FOLDER"),
+    (r"metadata=(?= is)", "--metadata"),
+    (r"; or give store=|, or give store=", ""),
+    (r"keep each dataset's in a folder of its own: geoskip\.build\(\.\.\., --metadata FOLDER\)",
+     "keep each dataset's in a folder of its own: --metadata FOLDER"),
+    (r"geoskip\.(?:files|build)\(\)", "geoskip"),
+)  # fmt: skip
+"""Calls of the Python interface in messages, and what a shell has in their place; in this order."""
+
+
+def in_commands(text: str) -> str:
+    """Write a message's calls of Python as commands of the shell.
+
+    >>> in_commands("data has no index yet; create one: dataset.create_index(MinMax('column'))")
+    'data has no index yet; create one: geoskip index PATH --minmax COLUMN'
+    """
+    for call, command in _COMMANDS:
+        text = re.sub(call, command, text)
+    return text

@@ -1,0 +1,76 @@
+"""Output of commands: tables, JSON, and what is shown while one waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from geoskip.cli.messages import in_commands
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+NUMBERS = (int, float)
+
+
+def show(text: str) -> None:
+    """Print a report of Python's interface, in the shell's words."""
+    typer.echo("\n".join(map(in_commands, text.splitlines())))
+
+
+def show_json(value: Mapping[str, Any]) -> None:
+    """Print a JSON object; what JSON has no type for as text."""
+    typer.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table: with lines and folded cells on a terminal, else with aligned columns."""
+    texts = [tuple("" if value is None else str(value) for value in row) for row in rows]
+    numeric = [
+        any(isinstance(row[place], NUMBERS) for row in rows)
+        and all(row[place] is None or isinstance(row[place], NUMBERS) for row in rows)
+        for place in range(len(columns))
+    ]
+    if sys.stdout.isatty():
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+        for name, is_number in zip(columns, numeric, strict=True):
+            table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        for text in texts:
+            table.add_row(*map(Text, text))
+        Console().print(table)
+        return
+    lines = [tuple(columns), *texts]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    for line in lines:
+        typer.echo("  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip())
+
+
+def write_paths(paths: Sequence[str], *, null: bool) -> None:
+    """Write paths to standard output as the bytes that the file system has, each ended by a line break or NUL."""
+    end = b"\0" if null else b"\n"
+    sys.stdout.flush()
+    output = sys.stdout.buffer
+    for path in paths:
+        output.write(os.fsencode(path) + end)
+    output.flush()
+
+
+@contextmanager
+def waiting(title: str) -> Iterator[None]:
+    """Show on a terminal's standard error that something is under way."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(title):
+        yield

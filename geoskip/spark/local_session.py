@@ -1,0 +1,82 @@
+"""A session for one command: the active one, else one of its own whose output goes to a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, suppress
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from geoskip.errors import EnvironmentProblem, GeoskipError
+from geoskip.spark.build.spark_jobs import first_line, message_of
+from geoskip.spark.session import enable, session
+
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+
+
+@contextmanager
+def local_session(
+    master: str | None = None, config: Mapping[str, str] | None = None, *, sedona: bool = False
+) -> Iterator[SparkSession]:
+    """Session of this process, or a new one that ends with the block.
+
+    Parameters
+    ----------
+    master
+        Spark's master, such as ``local[4]`` or ``yarn``. Default: that of Spark's configuration, else ``local[*]``.
+    config
+        Spark's settings.
+    sedona
+        Brings Sedona's jar.
+
+    Raises
+    ------
+    EnvironmentProblem
+        Where Spark does not start; names the file with what it printed.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        enable(active)
+        yield active
+        return
+    settings = {**_QUIET, **({"spark.master": master} if master else {}), **(config or {})}
+    descriptor, log = tempfile.mkstemp(prefix="geoskip-spark-", suffix=".log")
+    try:
+        with _error_output_in(descriptor):
+            spark = session("geoskip", sedona=sedona or None, config=settings)
+    except Exception as error:
+        why = str(error) if isinstance(error, GeoskipError) else f"Spark did not start: {sentence_of(error) or error}"
+        raise EnvironmentProblem(f"{why}; what Spark printed is in {log}") from error
+    finally:
+        os.close(descriptor)
+    try:
+        yield spark
+    finally:
+        with suppress(Py4JError, OSError):
+            spark.stop()
+        os.unlink(log)
+
+
+@contextmanager
+def _error_output_in(descriptor: int) -> Iterator[None]:
+    """Processes started in the block write errors to a file; this one's go where they went."""
+    before = os.dup(2)
+    with os.fdopen(before, "w", buffering=1, errors="backslashreplace") as own, redirect_stderr(own):
+        os.dup2(descriptor, 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """Spark's reason for an error in one line; None for an error that is not Spark's."""
+    if isinstance(error, Py4JJavaError | PySparkException):
+        return first_line(message_of(error))
+    return f"its JVM does not answer ({error})" if isinstance(error, Py4JError) else None
