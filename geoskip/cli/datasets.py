@@ -140,12 +140,17 @@ class SparkOptions:
             The name of the key that protects new metadata.
         """
         options: dict[str, Any] = dict(_pairs(self.option, "--option", "header=true"))
-        format_ = self.format
+        format_, schema = self.format, None
         if all(map(is_local, paths)) and (recorded := recorded_reader(metadata.store(metadata.folder_of(paths)))):
-            format_, options = format_ or recorded[0], {**recorded[1], **options}
+            if format_ in (None, recorded.format) and not {"schema", "inferSchema"} & options.keys():
+                schema = recorded.schema
+            format_, options = format_ or recorded.format, {**recorded.options, **options}
         with self.session(why) as spark:
             from geoskip.spark.dataset.handle import dataset
+            from geoskip.spark.local_session import schema_of
 
+            if schema is not None:
+                options["schema"] = schema_of(schema)
             yield dataset(
                 spark,
                 paths[0] if len(paths) == 1 else list(paths),
@@ -176,14 +181,27 @@ def is_local(path: str) -> bool:
     return path.startswith("file:") or not _URI.match(path)
 
 
-def recorded_reader(store: Store) -> tuple[str, Mapping[str, str]] | None:
-    """Format and reader options that the metadata of a dataset of files record; None where there are none."""
+@dataclass(frozen=True)
+class RecordedReader:
+    """How the files of a dataset were read when they were indexed."""
+
+    format: str
+    options: Mapping[str, str]
+    schema: str | None
+    """The schema as JSON, for formats whose files have none."""
+
+
+def recorded_reader(store: Store) -> RecordedReader | None:
+    """Reader that the metadata of a dataset of files record; None where there are none, and for tables."""
     from geoskip.lifecycle.log import latest
 
     snapshot = latest(store)
     source = snapshot.header.source if snapshot is not None else {}
     name = _FORMATS.get(str(source.get("class")).rpartition(".")[2])
-    return None if name is None else (name, dict(source.get("options") or {}))
+    if name is None:
+        return None
+    schema = source.get("schema") if name in ("csv", "json") else None
+    return RecordedReader(name, dict(source.get("options") or {}), schema)
 
 
 @contextmanager

@@ -150,7 +150,9 @@ def _why_spark(path: str, metadata: MetadataOptions, spark: SparkOptions) -> str
     if not (folder := _folder(path, metadata)).is_dir():
         return None
     recorded = recorded_reader(metadata.store(folder))
-    return f"{path} was indexed as {recorded[0]}, which needs Spark" if recorded and recorded[0] != "parquet" else None
+    if recorded is None or recorded.format == "parquet":
+        return None
+    return f"{path} was indexed as {recorded.format}, which needs Spark"
 
 
 def _folder(path: str, metadata: MetadataOptions) -> Path:

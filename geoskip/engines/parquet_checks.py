@@ -67,7 +67,7 @@ def reason_for_spark(path: Paths, store: Store) -> str | None:
         return None
     source = snapshot.header.source
     if source.get("class") != PARQUET or source.get("options"):
-        return f"{path} was indexed as {str(source.get('class')).rpartition('.')[2]} {source.get('options') or ''}"
+        return f"{path} was indexed by Spark as {str(source.get('class')).rpartition('.')[2]}"
     try:
         _data(path, store, None, None).bind([entry.index for entry in snapshot.header.entries])
     except NeedsSparkError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.spark.build.spark_jobs import first_line, message_of
@@ -80,3 +82,8 @@ def sentence_of(error: BaseException) -> str | None:
     if isinstance(error, Py4JJavaError | PySparkException):
         return first_line(message_of(error))
     return f"its JVM does not answer ({error})" if isinstance(error, Py4JError) else None
+
+
+def schema_of(text: str) -> StructType:
+    """Schema of Spark's that metadata record as JSON."""
+    return StructType.fromJson(json.loads(text))
