@@ -36,7 +36,7 @@ _EXTRAS = {
     "hypothesis": ("check", "geoskip.check_mapping"),
 }
 """Optional packages by their modules: geoskip's extra, and what it is for."""
-_NEEDED = ("numpy", "pandas", "pyarrow", "pyproj", "rapidfuzz", "rich", "shapely")
+_NEEDED = ("numpy", "pyarrow", "pyproj", "rapidfuzz", "shapely")
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,8 @@ def _spark(metadata: MetadataOptions, spark: SparkOptions, session: bool) -> Ite
     from geoskip.spark.session import java_problem
 
     yield Finding("ok", "pyspark", version("pyspark"))
+    if find_spec("pandas") is None:
+        yield Finding("fail", "pandas", "is missing, which PySpark's functions need", "pip install 'geoskip[spark]'")
     if why := java_problem():
         problem, _, way_out = why.rpartition(": ")
         yield Finding("fail", "Java", problem, way_out)

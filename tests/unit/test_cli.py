@@ -69,8 +69,6 @@ def test_what_was_done_and_what_there_is_are_read_without_spark(place: tuple[Pat
 def test_a_folder_without_metadata_is_said_to_have_none(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["history", str(tmp_path)])
     assert (done.exit_code, "holds no metadata" in done.output) == (1, True)
-    done = CliRunner().invoke(app, ["describe", "s3a://bucket/data"])
-    assert (done.exit_code, "no local folder, and this command reads no other" in done.output) == (1, True)
 
 
 def test_what_is_protected_is_not_shown_without_keys(tmp_path: Path) -> None:
