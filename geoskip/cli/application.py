@@ -1,4 +1,4 @@
-"""The application: its commands' errors as one line, its exit codes, and options that are shared by commands."""
+"""The application: errors as one line, exit codes, and options that commands share."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class IndexOptions:
 
 
 class Mode(StrEnum):
-    """What a refresh reads."""
+    """Mode of a refresh: the files that it reads."""
 
     INCREMENTAL = "incremental"
     FULL = "full"
@@ -185,7 +185,7 @@ def _given(paths: Sequence[str]) -> Any:
 
 
 def _why_spark(paths: Sequence[str], spark: SparkOptions, metadata: MetadataOptions | None = None) -> str | None:
-    """Why Spark is needed, or None; said on standard error where no option asks for it."""
+    """Reason why Spark is needed, or None; printed where no option asks for it."""
     if spark.needed_for(paths):
         if not all(map(is_local, paths)):
             return f"{', '.join(paths)} is not on a local file system, which needs Spark"

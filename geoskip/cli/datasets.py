@@ -38,7 +38,7 @@ Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help="The dataset
 
 @dataclass(frozen=True)
 class MetadataOptions:
-    """Where the metadata are, and with which keys they are read."""
+    """Options for the place of the metadata, and the keys that they are read with."""
 
     metadata: Annotated[
         str | None,
@@ -68,7 +68,7 @@ class MetadataOptions:
         return ParquetStore(folder, encryption=self.encryption(key))
 
     def folder_of(self, paths: Sequence[str]) -> str:
-        """Local folder of the metadata of a dataset; raises DatasetNotFoundError where there are no such files."""
+        """Local folder of a dataset's metadata; raises DatasetNotFoundError where there are no files."""
         from geoskip.engines.parquet_dataset import ParquetPaths, own_folder
         from geoskip.stores.log_files import local_path
 
@@ -80,7 +80,7 @@ class MetadataOptions:
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Whether and how Spark is used."""
+    """Options for Spark."""
 
     spark: Annotated[
         bool, typer.Option("--spark", help="Use Spark, also where it is not needed.", rich_help_panel=SPARK)
@@ -162,7 +162,7 @@ class SparkOptions:
 
     @contextmanager
     def session(self, why: str = "") -> Iterator[SparkSession]:
-        """The session of a command; raises MissingPackageError with the reason ``why`` where there is no PySpark."""
+        """The session of a command; raises MissingPackageError with ``why`` where there is no PySpark."""
         if find_spec("pyspark") is None:
             raise MissingPackageError(
                 f"{why or 'this command needs Spark'}: pip install 'geoskip[spark]', and Java 17 or 21"
@@ -183,7 +183,7 @@ def is_local(path: str) -> bool:
 
 @dataclass(frozen=True)
 class RecordedReader:
-    """How the files of a dataset were read when they were indexed."""
+    """Reader of the files of a dataset when they were indexed."""
 
     format: str
     options: Mapping[str, str]

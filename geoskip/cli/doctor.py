@@ -72,7 +72,10 @@ def doctor(
     session: Annotated[bool, typer.Option(help="Start Spark and let it skip a file.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Check Python, packages, Java, Spark, workers, Sedona, and a dataset's metadata; exit with 3 where one fails."""
+    """Check Python, packages, Java, Spark, its workers, Sedona, and a dataset.
+
+    A line each: ok, warn (something is not to be had), or fail, and then the way out. Exits with 3 where one fails.
+    """
     spark.needed_for([path or "."])  # imports its modules
     found: list[Finding] = []
     for finding in _findings(path, metadata, spark, session):
@@ -236,7 +239,7 @@ def _dataset(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
 
 
 def _permissions(path: str, metadata: MetadataOptions) -> Finding:
-    """Whether data can be read, and metadata written."""
+    """Permission to read the data and to write the metadata."""
     from geoskip.engines.folder_listing import listed, located
 
     root, below = located(path)

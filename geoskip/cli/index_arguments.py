@@ -113,7 +113,7 @@ def _value(name: str, field: dataclasses.Field[Any], text: str) -> Any:
 
 
 def _split(inside: str, options: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Expressions and options between the parentheses of an index; an option's text ends where the next one begins.
+    """Expressions and options between the parentheses of an index; an option ends where the next begins.
 
     >>> _split("f(a, 'x,y'), b, length=8", ["length"])
     (["f(a, 'x,y')", 'b'], {'length': '8'})
@@ -135,7 +135,7 @@ def _split(inside: str, options: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Where the parts between commas begin that are in no brackets and no quotes."""
+    """Beginnings of the parts between commas that are in no brackets and no quotes."""
     depth, quote = 0, ""
     yield 0
     for place, sign in enumerate(text):

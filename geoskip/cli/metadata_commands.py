@@ -1,4 +1,4 @@
-"""Commands on metadata, which read no data: describe, history, statistics, optimize, drop, restore, vacuum."""
+"""Commands that read metadata alone: describe, history, statistics, optimize, drop, restore, vacuum."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _described(store: Store, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
-    """Counts of files that are new or changed since the snapshot, and that are gone; None where it cannot be seen."""
+    """Counts of files new or changed since the snapshot, and of those gone; None if not to be seen."""
     from geoskip.engines.folder_listing import listed, located
     from geoskip.engines.matched_snapshot import FileMatch
     from geoskip.errors import GeoskipError

@@ -55,7 +55,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def write_paths(paths: Sequence[str], *, null: bool) -> None:
-    """Write paths to standard output as the bytes that the file system has, each ended by a line break or NUL."""
+    """Write paths as the bytes that the file system has, each ended by a line break or NUL."""
     end = b"\0" if null else b"\n"
     sys.stdout.flush()
     output = sys.stdout.buffer

@@ -144,7 +144,7 @@ _WHERE = re.compile(r"\s*where\b", re.IGNORECASE)
 
 
 def _why_spark(path: str, metadata: MetadataOptions, spark: SparkOptions) -> str | None:
-    """Why only Spark answers, or None."""
+    """Reason why only Spark answers, or None."""
     if spark.needed_for([path]):
         return "--spark needs Spark" if is_local(path) else f"{path} is not on a local file system, which needs Spark"
     if not (folder := _folder(path, metadata)).is_dir():

@@ -54,7 +54,7 @@ def test_what_was_done_and_what_there_is_are_read_without_spark(place: tuple[Pat
     described = told("describe", folder, *keys).splitlines()
     assert described[0].startswith("snapshot 3 of 20")
     assert described[0].endswith("4 files")
-    assert [line.split()[:4] for line in described[3:]] == [
+    assert [line.split()[:4] for line in described[3:5]] == [
         ["test_least(a)", "in", "use", "4"],
         ["test_least(b)", "deleted", "4", described[4].split()[3]],
     ]
