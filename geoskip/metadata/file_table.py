@@ -105,8 +105,9 @@ class MemoryBudget:
             self._used -= self._sizes.pop((number, key))[0]
 
 
-BUDGET = MemoryBudget(1 << 30)
-"""The budget of this process."""
+BUDGET_BYTES = 1 << 30
+BUDGET = MemoryBudget(BUDGET_BYTES)
+"""The budget of this process, of so many bytes unless a session sets another size."""
 
 
 class Cache:

@@ -13,34 +13,30 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from geoskip.metadata import BUDGET, bytes_of
+from geoskip.sources.declared_settings import PREFIX, SETTINGS, default_of, parse_number
 
 _LOG = logging.getLogger("geoskip")
-_PREFIX = "spark.geoskip."
-_MOST_LOOKED_AT = 2000
-_LOOK_UP_AGAIN = 1.0
-_TIME = re.compile(r"(.*?)(ms|s|m|min)?$")
 
 
 def cache_ttl(settings: Mapping[str, Any]) -> float:
     """Seconds for which queries use the last known snapshot of a distant store."""
-    return _number(settings, "metadata.cacheTtl", _LOOK_UP_AGAIN)
+    return _number(settings, "metadata.cacheTtl")
 
 
 def max_rechecks(settings: Mapping[str, Any]) -> float:
     """Number of skipped local files whose fingerprints a query checks at most."""
-    return _number(settings, "fingerprint.maxRechecks", _MOST_LOOKED_AT)
+    return _number(settings, "fingerprint.maxRechecks")
 
 
 def apply_cache_size(settings: Mapping[str, Any]) -> None:
     """Set the memory of this process for metadata to the session's setting."""
-    size = bytes_of(settings.get(_PREFIX + "metadata.cacheSize") or "")
+    size = bytes_of(settings.get(PREFIX + "metadata.cacheSize") or "")
     if size is not None and size != BUDGET.limit:
         BUDGET.limit = size
 
@@ -53,15 +49,15 @@ def setting_problems(settings: Mapping[str, Any]) -> Iterable[str]:
     >>> list(setting_problems({"spark.geoskip.budget.planning": "5", "spark.geoskip.enabled": "yes"}))[1]
     'spark.geoskip.budget.planning is no setting of geoskip; the nearest is spark.geoskip.planning.budget'
     """
-    for name, wanted, reads in _SETTINGS:
-        value = settings.get(_PREFIX + name)
-        if value and not reads(str(value).strip()):
-            yield _log_once(f"{_PREFIX}{name} should be {wanted}, got {value!r}")
-    names = ["encryption.keyRing", *(name for name, _, _ in _SETTINGS)]
-    for name in sorted(settings.keys() - {_PREFIX + name for name in names}):
-        if name.startswith(_PREFIX):
-            near = difflib.get_close_matches(name.removeprefix(_PREFIX).lower(), names, 1, 0.0)
-            yield _log_once(f"{name} is no setting of geoskip; the nearest is {_PREFIX}{near[0]}")
+    for setting in SETTINGS:
+        value = settings.get(PREFIX + setting.name)
+        if value and not setting.accepts(str(value).strip()):
+            yield _log_once(f"{PREFIX}{setting.name} should be {setting.wanted}, got {value!r}")
+    names = [setting.name for setting in SETTINGS]
+    for name in sorted(settings.keys() - {PREFIX + name for name in names}):
+        if name.startswith(PREFIX):
+            near = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), names, 1, 0.0)
+            yield _log_once(f"{name} is no setting of geoskip; the nearest is {PREFIX}{near[0]}")
 
 
 @lru_cache(1000)
@@ -71,41 +67,9 @@ def _log_once(text: str) -> str:
     return text
 
 
-def _number(settings: Mapping[str, Any], name: str, default: float) -> float:
-    found = _parse_number(settings.get(_PREFIX + name) or "")
-    return default if found is None or found < 0 else found
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        found = float(text)
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
-
-
-def _is_time(text: str) -> bool:
-    found = _TIME.match(text)
-    return found is not None and (_parse_number(found[1]) or 0) > 0
-
-
-def _is_between(least: float, most: float) -> Callable[[str], bool]:
-    return lambda text: (found := _parse_number(text)) is not None and least <= found <= most
-
-
-_SETTINGS = (
-    (
-        "enabled",
-        "true or false (all but false, no, off and 0 switch it on)",
-        lambda text: text.lower() in ("true", "false"),
-    ),
-    ("metadata.cacheSize", "a size such as 512m", lambda text: bytes_of(text) is not None),
-    ("planning.budget", "a time above 0 such as 5, 5s or 500ms", _is_time),
-    ("audit", "a share from 0 to 1 such as 0.02", _is_between(0, 1)),
-    ("fingerprint.maxRechecks", "a number of files such as 2000", _is_between(0, math.inf)),
-    ("workload", "off, on or literals", lambda text: text.lower() in ("off", "false", "on", "true", "literals")),
-    ("metadata.cacheTtl", "a number of seconds such as 1", _is_between(0, math.inf)),
-)
+def _number(settings: Mapping[str, Any], name: str) -> float:
+    found = parse_number(settings.get(PREFIX + name) or "")
+    return float(default_of(name)) if found is None or found < 0 else found
 
 
 # --- Spark's settings -------------------------------------------------------------------------------------------------

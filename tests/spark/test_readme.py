@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 import geoskip
+from geoskip.metadata import bytes_of
+from geoskip.metadata.file_table import BUDGET_BYTES
+from geoskip.sources.declared_settings import PREFIX, SETTINGS, default_of, settings_table
 from tests.conftest import SOAK
 from tests.support.readme import GUIDES, README, blocks, matches, run
 
 PAGES = (README, *GUIDES)
-SETTINGS = README.parent / "examples" / "guides" / "settings.md"
+SETTINGS_PAGE = README.parent / "examples" / "guides" / "settings.md"
 
 
 @pytest.fixture(scope="module")
@@ -103,25 +106,25 @@ def test_only_figures_with_a_tilde_vary(printed: str, same: bool) -> None:
     assert matches(printed + "\nand more", SHOWN + "...\n") is (same or "and more" in printed)
 
 
-def test_settings_are_those_of_the_code() -> None:
-    described = set(re.findall(r"^\| `(spark\.geoskip\.[\w.]+)`", SETTINGS.read_text("utf-8"), re.MULTILINE))
-    sources = [path.read_text("utf-8") for path in Path(geoskip.__file__).parent.rglob("*.*") if path.suffix in _CODE]
-    used = {
-        name
-        for source in sources
-        for name in re.findall(r"\"(spark\.geoskip\.[a-zA-Z.]+)\"", _without_doctests(source))
-    }
-    assert described == used
+def _sources() -> dict[str, str]:
+    """The text of every module, Java's too, without doctests, which show settings that are misspelt."""
+    paths = [path for path in Path(geoskip.__file__).parent.rglob("*.*") if path.suffix in (".py", ".java")]
+    return {path.name: re.sub(r"^ *>>>.*$", "", path.read_text("utf-8"), flags=re.MULTILINE) for path in paths}
+
+
+def test_settings_are_defined_once() -> None:
+    """The guide's table is written from the definition; modules name no other settings, and no other defaults."""
+    assert settings_table() in SETTINGS_PAGE.read_text("utf-8"), "python -m geoskip.sources.declared_settings"
+    defaults = {PREFIX + setting.name: setting.default for setting in SETTINGS}
+    for name, source in _sources().items():
+        assert set(re.findall(r"\"(spark\.geoskip\.[a-zA-Z.]+)\"", source)) <= defaults.keys(), name
+        for setting, default in re.findall(r"getConfString\(\"(spark\.geoskip\.[\w.]+)\", \"([^\"]*)\"", source):
+            assert defaults[setting] == default, f"{name}: {setting}"
+    assert bytes_of(default_of("metadata.cacheSize")) == BUDGET_BYTES
+    assert all(setting.accepts(setting.default) for setting in SETTINGS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_name_settings_that_exist(page: Path) -> None:
-    described = set(re.findall(r"^\| `(spark\.geoskip\.[\w.]+)`", SETTINGS.read_text("utf-8"), re.MULTILINE))
-    assert set(re.findall(r"`(spark\.geoskip\.[\w.]+)", page.read_text("utf-8"))) <= described
-
-
-def _without_doctests(source: str) -> str:
-    return re.sub(r"^ *>>>.*$", "", source, flags=re.MULTILINE)  # which show settings that are misspelt
-
-
-_CODE = (".py", ".java")
+    named = set(re.findall(r"`(spark\.geoskip\.[\w.]+)", page.read_text("utf-8")))
+    assert named <= {PREFIX + setting.name for setting in SETTINGS}
