@@ -260,6 +260,26 @@ def test_columns_by_their_ids(spark: Any, table: str, kept: Kept) -> None:
     assert "the query reads bigint" in reasons(spark, f"{query} s.c % 50 = 38")
 
 
+def test_files_without_ids_are_read_by_names_that_commands_change(
+    spark: Any, table: str, kept: Kept, tmp_path: Path
+) -> None:
+    values = "id AS temp", "named_struct('a', id, 'b', 0L) AS s"
+    spark.range(40).selectExpr(*values).repartitionByRange(4, "temp").write.parquet(str(tmp_path / "plain"))
+    spark.sql(f"CREATE TABLE {table} (temp BIGINT, s STRUCT<a: BIGINT, b: BIGINT>) USING iceberg")
+    name = table.partition(".")[2]
+    spark.sql(
+        f"CALL ice.system.add_files(table => '{name}', source_table => '`parquet`.`{tmp_path / 'plain'}`')"
+    ).collect()
+    geoskip.dataset(spark, table=table).create_index(ODD, ValueList("s.a % 7"))
+    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 9 OR s.a % 7 = 9") == (0, 4)
+    for column, renamed, now in (("temp", "heat", "heat"), ("s.a", "c", "s.c")):
+        spark.sql(f"ALTER TABLE {table} RENAME COLUMN {column} TO {renamed}")
+        spark.sql(f"ALTER TABLE {table} ADD COLUMN {column} BIGINT")  # what the files have is now that of the new one
+        spark.sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+        assert kept(f"SELECT * FROM {table} WHERE {now} % 7 IS NULL") == (4, 4)
+        assert spark.sql(f"SELECT * FROM {table} WHERE {now} % 7 IS NULL").count() == 40
+
+
 def test_partitions_that_evolve(spark: Any, table: str, kept: Kept) -> None:
     make(spark, table, by="half")
     dataset = geoskip.dataset(spark, table=table)

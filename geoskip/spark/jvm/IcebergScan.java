@@ -84,7 +84,10 @@ class IcebergScan extends TableScan {
         return types.equals(KNOWN) ? null : "left alone: geoskip does not know the scans of this version of Iceberg";
     }
 
-    /** The identity of the columns: two of one name have different ids, and one that was renamed has the same. */
+    /**
+     * The identity of the columns: two of one name have different ids, and one that was renamed has the same. Files without
+     * ids are read by a mapping of names, which commands change: of fields of structs too.
+     */
     private void identify() throws Exception {
         String mapped = (String) table.properties().get(TableProperties.DEFAULT_NAME_MAPPING);
         NameMapping mapping = mapped == null ? null : NameMappingParser.fromJson(mapped);
@@ -93,7 +96,7 @@ class IcebergScan extends TableScan {
             String name = lastingName(column, null).toLowerCase(Locale.ROOT);
             fieldIds.put(name, fieldIds.getOrDefault(name, "") + "" + column.fieldId()
                     + (column.type().isNestedType() ? " " + ids(column.type()) : "")
-                    + (named == null ? "" : " in files as " + named.names()) + " of " + table.uuid());
+                    + (named == null ? "" : " in files as " + named) + " of " + table.uuid());
         }
     }
 
