@@ -35,6 +35,7 @@ from geoskip.engines.time_texts import DAY, SqlTime, instant_of, is_utc, starts,
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import (
     FALSE,
+    TRUE,
     Call,
     Column,
     Comparison,
@@ -363,13 +364,15 @@ class SqlTranslator(SqlOperands):
         begin, end = (end for end in ends if end is not None)
         at_start = value == first
         least = begin if at_start else end  # the first start that is not before the value
+        # DuckDB takes date_trunc('month', d) <> DATE '2024-03-31' for true of a NULL too, since no month begins there
+        other = TRUE if self.dialect == "duckdb" else Not(IsNull(column))
 
         def holds(op: str) -> EngineCondition:
             compare = self.builder.compare
             match op:
                 case "=":
                     both = [compare(">=", column, begin), compare("<", column, end)]
-                    return self.builder.both(both) if at_start else EngineCondition(FALSE, Not(IsNull(column)))
+                    return self.builder.both(both) if at_start else EngineCondition(FALSE, other)
                 case "!=":
                     return holds("=").negated()
                 case ">=":

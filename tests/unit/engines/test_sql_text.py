@@ -268,6 +268,7 @@ UNUSED = "not used"
          "tn < TIMESTAMP_NTZ '2024-03-01 00:00:00'"),
         ("date_trunc('month', tn) > DATE '2024-02-01'", UNUSED, "tn >= TIMESTAMP_NTZ '2024-03-01 00:00:00'"),
         ("date_trunc('month', day) = DATE '2024-02-02'", UNUSED, "False"),
+        ("date_trunc('month', day) <> DATE '2024-02-02'", UNUSED, "True"),
         ("date_trunc('month', ts) = DATE '2024-02-01'", UNUSED, UNUSED),
         ("ts > TIMESTAMP '2024-02-29 12:00:00'", UNUSED, UNUSED),
         ("tn > TIMESTAMP '2024-02-29 12:00:00'", UNUSED, "tn >= TIMESTAMP_NTZ '2024-02-29 12:00:00'"),
@@ -396,6 +397,14 @@ def test_no_file_with_a_row_that_duckdb_finds_is_left_out(
         return
     assert needed <= {file.path for file in found}, text
     kept_of.append(len(found) / found.report.files_total)
+
+
+def test_where_duckdb_finds_a_null_no_start_of_a_month(folder: Path) -> None:
+    text, source = "date_trunc('month', day) <> DATE '2024-02-02'", f"read_parquet('{folder}/*/*.parquet')"
+    ((nulls,),) = DUCKDB.execute(f"SELECT count(*) FILTER (day IS NULL) FROM {source} WHERE {text}").fetchall()
+    found = geoskip.files(folder, text, dialect="duckdb", listing=listed(folder))
+    assert nulls > 0
+    assert len(found) == found.report.files_total
 
 
 _listings: dict[Path, Any] = {}
