@@ -22,6 +22,7 @@ from geoskip.metadata import FileMetadata
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Column, Comparison, Literal, Not, Or, Predicate
 from geoskip.rewrite import canonical
+from tests.support.strategies import examples
 
 NAMES = ("x", "y", "z")
 COLUMNS = [Column(name, "int") for name in NAMES]
@@ -61,7 +62,7 @@ conditions: st.SearchStrategy[Predicate] = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(conditions, st.integers(0, 5))
 def test_merged_masks_are_those_of_labelling(condition: Predicate, seed: int) -> None:
     files = metadata(seed)

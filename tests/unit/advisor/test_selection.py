@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoskip.advisor.selection import best_exhaustively, select
+from tests.support.strategies import examples
 
 FILES = 12
 
@@ -56,7 +57,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cases())
 def test_a_selection_saves_at_least_nine_tenths_of_the_optimum(case: Case) -> None:
     found = select(case.costs, case.saving, case.budget, bundles=case.bundles)

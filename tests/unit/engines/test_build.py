@@ -34,6 +34,7 @@ from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 from tests.support.indexed_files import SETTINGS, write_files, write_indexed
+from tests.support.strategies import examples
 from udf_mappings import PlainFunction
 
 
@@ -357,7 +358,7 @@ def test_days_of_the_julian_calendar(tmp_path: Path) -> None:
 
 
 @given(st.integers(-719_164, -141_428))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_rebased_days_have_the_date_of_the_julian_calendar(day: int) -> None:
     """Against Meeus's formula for the day number of a date in the Julian calendar."""
     (found,) = rebased(pa.array([day], pa.int32()).cast(pa.date32())).to_pylist()
@@ -404,7 +405,7 @@ _VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 @given(st.data(), st.sampled_from(sorted(_VALUES)), st.integers(1, 5), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_both_readers_make_the_same_summaries(data: st.DataObject, kind: str, group: int, dictionary: bool) -> None:
     """The fast reader of plain columns, and the one for odd files, whose part of Spark's is compared elsewhere."""
     arrow, values = _VALUES[kind]

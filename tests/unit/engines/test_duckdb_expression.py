@@ -22,6 +22,7 @@ from geoskip.engines.duckdb_expression import predicate_of_duckdb
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_scopes import find_scans
 from geoskip.engines.duckdb_statement import Parquet, parsed
+from tests.support.strategies import examples
 
 UTC = datetime.UTC
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -57,7 +58,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> Any:
         }
         pq.write_table(pa.table(row), folder / f"{number:02}.parquet")
     geoskip.build(folder, [kind(name) for name in VALUES for kind in (geoskip.MinMax, geoskip.ValueList)])
-    con = duckdb.connect()
+    con = duckdb.connect(config={"threads": 1})
     con.execute("SET TimeZone = 'Europe/Oslo'")
     con.execute(f"CREATE TABLE rows AS SELECT *, CAST(parse_filename(filename, true) AS INT) AS file "
                 f"FROM read_parquet('{folder}/*.parquet', filename = true)")  # fmt: skip
@@ -168,7 +169,7 @@ def answer(indexed: Any, condition: str) -> tuple[set[int], set[int], Any]:
 def test_no_file_with_a_matching_row_is_left_out(indexed: Any) -> None:
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(condition=CONDITIONS)
     def check(condition: str) -> None:
         try:
@@ -216,11 +217,11 @@ def test_queries_have_the_rows_of_all_files(indexed: Any) -> None:
     folder = indexed[0]
     reader = f"(SELECT *, filename[-10:] AS file FROM read_parquet('{folder}/*.parquet', filename = true))"
     seen: Counter[str] = Counter()
-    with geoskip.duckdb(duckdb.connect()) as con:
+    with geoskip.duckdb(duckdb.connect(config={"threads": 1})) as con:
         con.execute("CREATE TABLE other AS SELECT unnest([0, 7, NULL, 5, -1, 2147483647]) AS k")
         con.execute(f"CREATE VIEW R AS FROM {reader}")
 
-        @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
         @given(query=st.sampled_from(QUERIES), c=CONDITIONS, d=leaves())
         def check(query: str, c: str, d: str) -> None:
             text = query.format(c=c, d=d)

@@ -28,6 +28,7 @@ from geoskip.predicates import Column, Comparison, IsNull, Literal, Not, Predica
 from geoskip.types import sql_type
 from tests.support.mapped import kept, together
 from tests.support.planting import Patch, before, function
+from tests.support.strategies import examples
 from tests.unit.bounds.test_arithmetic import X, Y, formulas, of, value
 
 INDEXES = (MinMax("lng").bind((X,)), MinMax("lat").bind((Y,)))
@@ -114,7 +115,7 @@ NUMBERS = st.one_of(st.none(), st.integers(-9, 9))
 
 
 @pytest.mark.parametrize("kind", [*TYPES, "string"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     files=st.lists(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=3), min_size=1, max_size=4),
     op=st.sampled_from(sorted(ORDERS)),
