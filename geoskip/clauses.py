@@ -263,6 +263,17 @@ def parts_of(clause: Clause) -> tuple[Clause, ...]:
     return (clause,)
 
 
+def conjuncts_of(clause: Clause) -> tuple[Clause, ...]:
+    """The conjuncts of a merged clause; those over the units of one index stay together.
+
+    >>> conjuncts_of(KEEP_NONE)[0] is KEEP_NONE
+    True
+    """
+    if _is_merged(clause) and clause.every and not isinstance(clause, UnitClause):
+        return tuple(p for part in clause.parts for p in conjuncts_of(part))
+    return (clause,)
+
+
 def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
     """The clauses of which a merged clause needs one to keep a file; itself where it is no such clause.
 

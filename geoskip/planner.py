@@ -338,6 +338,8 @@ class Decision:
     """What the clause was made of: each answer of an index or mapping, with its name."""
     labels: Callable[[], VertexLabel] | None = field(default=None, repr=False, compare=False)
     """The labelled tree, made when it is needed."""
+    indexes: tuple[Index, ...] = field(default=(), repr=False, compare=False)
+    """The indexes that could be used."""
 
     def skippers(self, file: int) -> tuple[str, ...]:
         """Names of what skips a file: mappings if any, else declarations, else indexes."""
@@ -404,8 +406,8 @@ def decide(
         reasons.append(f"{name} {why}")
         leave_out(current(), name, rule, why, seen.root)
     unique = tuple(dict.fromkeys(reason if len(reason) <= 300 else reason[:299] + "…" for reason in reasons))
-    seconds = time.perf_counter() - started
-    return Decision(snapshot, predicate, clause, keep, unique, seconds, tuple(seen.sources), seen.labels)
+    seconds, sources = time.perf_counter() - started, tuple(seen.sources)
+    return Decision(snapshot, predicate, clause, keep, unique, seconds, sources, seen.labels, usable)
 
 
 def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list[BaseException] | None = None) -> Mask:

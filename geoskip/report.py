@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +46,8 @@ class Scan:
     bytes_kept: int
     planning_seconds: float = 0.0
     """What deciding cost, the listing apart."""
-    reasons: tuple[str, ...] = ()
-    """Sentences: why something could not be used, why the relation was left alone."""
+    noted: tuple[str, ...] = ()
+    """The reasons that were noted when the files were chosen; :attr:`reasons` has them and more."""
     paths: Callable[[bool], list[str]] = field(default=lambda kept: [], repr=False, compare=False)
     effects: Callable[[], tuple[tuple[str, int], ...]] = field(default=_nothing, repr=False, compare=False)
     decisions: Callable[[], tuple[Decision, ...]] = field(default=_nothing, repr=False, compare=False)
@@ -66,6 +66,17 @@ class Scan:
     """Skipped files that were read again after the query (``spark.geoskip.audit``), up to now."""
     lost: tuple[str, ...] = ()
     """Sentences on the rows that were found in them: a mapping or an index is wrong."""
+
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Sentences: why something could not be used, why the relation was left alone, what no index serves.
+
+        A part of the condition that no index serves is named with the index to create, as code. A part that is served
+        and skips nothing is not among them: :func:`geoskip.why_not` shows all parts and all indexes.
+        """
+        from geoskip.diagnosis.unserved import unserved_reasons
+
+        return tuple(dict.fromkeys((*self.noted, *unserved_reasons(self.decisions(), self.noted))))
 
     @property
     def files_skipped(self) -> int:
@@ -285,6 +296,11 @@ def plainly(condition: str) -> str:
     "ST_Contains(ST_GeomFromText('POLYGON (…)'), p) AND a IN (1, 2)"
     """
     return _LONG.sub("…", condition)
+
+
+def condensed(condition: str, most: int) -> str:
+    """A condition on one line of some characters at most, without the coordinates of its polygons."""
+    return shortened(plainly(condition), most)
 
 
 def shortened(text: str, most: int) -> str:

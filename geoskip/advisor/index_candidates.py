@@ -65,7 +65,7 @@ from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import calls_of
 from geoskip.types import sql_type
 
-__all__ = ["IndexCandidates", "filtered_columns", "index_candidates", "serves"]
+__all__ = ["IndexCandidates", "filtered_columns", "index_candidates", "presence_texts", "serves"]
 
 _MOST_TOGETHER = 4
 """Columns of one condition that are combined in pairs, or in points of a metric."""
@@ -156,10 +156,15 @@ def serves(indexes: Sequence[Index], condition: Predicate, templates: Sequence[T
     """
     labeller = Labeller([_probe(index, condition) for index in indexes], templates=templates)
     tests = [Not(IsNull(expression)) for index in indexes for expression in index.bound]
-    plain = {KEEP_ALL, *(() if condition in tests else parts_of(all_of(map(labeller.true, tests))))}
-    texts = set(map(str, plain))
+    texts = {str(KEEP_ALL)} if condition in tests else presence_texts(labeller)
     clauses = (labeller.true(node) for node in (condition, normalise(Not(condition))))
     return any(str(part) not in texts for clause in clauses for part in parts_of(clause))
+
+
+def presence_texts(labeller: Labeller) -> frozenset[str]:
+    """Return the texts of clauses that keep every file, or say no more than that there is a value."""
+    tests = (Not(IsNull(expression)) for index in labeller.indexes for expression in index.bound)
+    return frozenset({str(KEEP_ALL), *map(str, parts_of(all_of(map(labeller.true, tests))))})
 
 
 def filtered_columns(condition: Predicate, templates: Sequence[Template] = ()) -> frozenset[Column]:

@@ -321,7 +321,7 @@ class _Statement:
         by_file = bool(_BY_FILE.search(self.whole))
         zoned = self._settings().get("TimeZone") not in UTC
         answer = self.files.narrowed(parquet, names, predicate, by_file=by_file, zoned=zoned)
-        self.scans.append(replace(answer.scan, reasons=(*reasons, *answer.scan.reasons)))
+        self.scans.append(replace(answer.scan, noted=(*reasons, *answer.scan.noted)))
         return None if answer.scan.files_kept == len(names) and not parquet.folder else answer.text
 
     def _predicate(self, parquet: Parquet, names: Sequence[str], scan: TableScan) -> tuple[Predicate | None, list[str]]:

@@ -160,7 +160,7 @@ class ParquetFiles:
         if zoned and (times := _times_of(predicate)):
             skipped = self._of_same_times(skipped, times)
         kept = [name for name in names if _absolute(name) not in skipped]
-        reasons = list(dict.fromkeys(reason for answer in answers for reason in answer.report.reasons))
+        reasons = list(dict.fromkeys(reason for answer in answers for reason in answer.report.noted))
         text, kept = self._text(parquet, names, kept, by_file, reasons)
         scan = _scan(parquet, names, kept, self._bytes(names), self._bytes(kept), str(predicate), reasons)
         effects = [answer.report.effects for answer in answers]
@@ -273,7 +273,7 @@ def _scan(
 
     return Scan(
         ", ".join(parquet.patterns[:3]), predicate, len(names), len(kept), bytes_total, bytes_kept,
-        reasons=tuple(reasons), paths=partial(paths, kept, names),
+        noted=tuple(reasons), paths=partial(paths, kept, names),
     )  # fmt: skip
 
 

@@ -370,7 +370,7 @@ class _Question:
             bytes_total=self.found.total_bytes,
             bytes_kept=int(self.found.sizes[kept].sum()) + sum(size for _, size in names),
             planning_seconds=seconds,
-            reasons=tuple(dict.fromkeys(self.reasons)),
+            noted=tuple(dict.fromkeys(self.reasons)),
             paths=functools.partial(self._paths, kept),
             effects=self._effects,
             decisions=lambda: tuple(decision for decision, _ in self.decisions),

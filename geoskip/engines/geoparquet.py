@@ -167,7 +167,7 @@ def _with_box_in(kept: KeptFiles, geometry: str, region: Any) -> KeptFiles:
         kept.report,
         files_kept=len(fewer),
         bytes_kept=sum(file.size for file in fewer),
-        reasons=(*kept.report.reasons, told),
+        noted=(*kept.report.noted, told),
         paths=lambda are_kept: [file.path for file, met in zip(kept, meets, strict=True) if met is are_kept],
     )
     return fewer

@@ -64,7 +64,7 @@ def scan_polars(
     if not isinstance(where, pl.Expr):
         if where is not None:
             asked = files(path, where, store=store, metadata=metadata, dialect=dialect, listing=scanned.found)
-            scanned.beside, scanned.reasons = asked.predicate, asked.report.reasons
+            scanned.beside, scanned.reasons = asked.predicate, asked.report.noted
         return scanned.source()
     kept = scanned.kept(where, scanned.found)
     frame = scanned.frame(kept).filter(where)

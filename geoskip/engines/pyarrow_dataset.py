@@ -134,7 +134,7 @@ def kept_files(
     predicate, reasons = translate(where, agreed_columns(about.columns, schema, about.partition_columns), schema)
     both = And((beside, predicate)) if beside != TRUE else predicate
     kept = files(path, both, store=store, metadata=metadata, listing=found)
-    kept.report = replace(kept.report, reasons=tuple(dict.fromkeys([*reasons, *kept.report.reasons])))
+    kept.report = replace(kept.report, noted=tuple(dict.fromkeys([*reasons, *kept.report.noted])))
     return kept
 
 

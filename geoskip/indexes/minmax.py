@@ -186,7 +186,8 @@ class BoundClauses:
             case StartsWith(child, text) if (name := self.leaf(child)) is not None:
                 return PrefixMeets(name, text)
             case Like(child, pattern, escape) if (name := self.leaf(child)) is not None:
-                return PrefixMeets(name, literal_prefix(pattern, escape)[0])
+                prefix = literal_prefix(pattern, escape)[0]
+                return PrefixMeets(name, prefix) if prefix else HasValues(name)
             case EndsWith(child) | Contains(child) if (name := self.leaf(child)) is not None:
                 return HasValues(name)
         return None

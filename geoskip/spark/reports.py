@@ -109,7 +109,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         bytes_total=summary["bytes_total"],
         bytes_kept=summary["bytes_kept"],
         planning_seconds=summary.get("planning_seconds", 0.0),
-        reasons=tuple(reasons),
+        noted=tuple(reasons),
         files_unindexed=summary.get("unknown", 0),
         files_audited=summary.get("audited", 0),
         lost=tuple(summary.get("lost", ())),

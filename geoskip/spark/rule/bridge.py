@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from geoskip.advisor.condition_text import shape_of
-from geoskip.clauses import Mask
+from geoskip.clauses import KEEP_ALL, Mask
 from geoskip.indexes.base import Index, is_own
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.planner import Decision, decide
@@ -238,6 +238,10 @@ class Bridge:
         entries = _concerned(snapshot, parts)
         indexes = self._usable(root, snapshot, entries, request, reasons)
         if not indexes:
+            if slots := next(iter(request["vectors"]), ()):
+                parts = tuple(parts_of(request["conditions"], Translator(slots=slots, names=rename), []))
+            every = np.broadcast_to(np.True_, len(snapshot.files))
+            decisions.append(Decision(snapshot, And(parts), KEEP_ALL, every))  # for reports, which say why
             return indexes
         concerned = replace(snapshot.header, entries=tuple(entries))
         reasons.extend(reasons_of_types(concerned, And(parts)))
