@@ -30,7 +30,8 @@ Imports point downwards only; import-linter checks it.
 * ``engines``: the same metadata without Spark: conditions of SQL texts, Arrow and polars, builds, and readers of
   DuckDB, polars, pyarrow and GeoPandas over the kept files.
 * ``statements``: the grammar of SQL statements on indexes, such as ``CREATE SKIPPING INDEX``.
-* ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
+* ``report``, ``diagnosis``, ``plotting``, ``checking``, ``cli``: reports, why files are kept, maps, the search for
+  wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
   Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,
   ``spark.dataset.write`` and ``rewrite_files`` write data in a layout, ``spark.advisor`` plans queries without running
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from geoskip.advisor.indicators import Indicators, Workload
     from geoskip.advisor.query_estimates import WhatIf
     from geoskip.checking import MappingCheck, check_mapping
+    from geoskip.diagnosis.explanation import WhyNot
     from geoskip.engines.build import build
     from geoskip.engines.duckdb_connection import duckdb
     from geoskip.engines.files import File, KeptFiles, files, listing
@@ -162,6 +164,7 @@ __all__ = [
     "Suffix",
     "ValueList",
     "WhatIf",
+    "WhyNot",
     "Workload",
     "ZOrder",
     "build",
@@ -199,6 +202,7 @@ __all__ = [
     "statistics",
     "wait_for_audits",
     "what_if",
+    "why_not",
     "workload",
     "workload_log",
     "write",
@@ -230,6 +234,7 @@ _CORE = {
     **dict.fromkeys(("Function", "constant", "declare", "denotes", "mappings", "maps"), "registry"),
     **dict.fromkeys(("quarantined", "release"), "registry"),
     "BuildReport": "sources.build_report",
+    "WhyNot": "diagnosis.explanation",
     "Encryption": "stores.encryption",
     "KeyRing": "stores.keyring",
 }
@@ -283,6 +288,28 @@ def report(df: DataFrame) -> Report:
         return import_module("geoskip.engines.scan_reports").report_of(df)  # type: ignore[no-any-return]
     found: Report = _import("spark.reports", "report").report(df)  # by hand: geoskip.report is a module too
     return found
+
+
+def why_not(df: Any, file: str | None = None) -> WhyNot:
+    """Explain which index serves which part of a query's conditions, and why a file is read.
+
+    Parameters
+    ----------
+    df
+        A DataFrame, whether or not it was run; a report, a scan of one, or what :func:`files`,
+        :func:`pyarrow_dataset` or :func:`scan_polars` returned.
+    file
+        A file of the query: its path, its name, or a part of the path. The answer then says which clause skips it, or
+        what is stored of it that each clause keeps it for.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For another object, and where the query has no such file or several.
+    """
+    found = getattr(df, "report", df)
+    found = Report((found,)) if isinstance(found, Scan) else found if isinstance(found, Report) else report(df)
+    return import_module("geoskip.diagnosis.explanation").why_not_of(found, file)  # type: ignore[no-any-return]
 
 
 _PACKAGES = (

@@ -1,0 +1,198 @@
+"""The verdict on one file of a scan: by which clause it was skipped, or what each clause found in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from geoskip.clauses import KEEP_ALL, Clause, alternatives_of, conjuncts_of, keep_mask
+from geoskip.diagnosis.index_effects import indexes_of, leaf_ids
+from geoskip.diagnosis.stored_values import stored_text
+from geoskip.diagnosis.unserved import LabelledCondition
+from geoskip.errors import InvalidSpecificationError
+from geoskip.planner import Decision
+from geoskip.report import Scan, condensed, count_of
+
+__all__ = ["ClauseVerdict", "FileVerdict", "matching_file", "verdict_on"]
+
+_SHOWN = 5
+_LONGEST = 110
+
+
+@dataclass(frozen=True)
+class ClauseVerdict:
+    """What a clause says of one file.
+
+    Attributes
+    ----------
+    part
+        The part of the condition that the clause represents.
+    clause
+        What a file must satisfy; empty where no index serves the part.
+    keeps
+        False if this clause alone skips the file.
+    stored
+        The stored values, as the clause compares them; why nothing is known where there is no clause.
+    """
+
+    part: str
+    clause: str
+    keeps: bool
+    stored: str
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.stored}" if self.clause else f"{self.part}: {self.stored}, so it keeps every file"
+
+
+@dataclass(frozen=True)
+class FileVerdict:
+    """The answer to why one file is read or not.
+
+    Attributes
+    ----------
+    path
+        The full path.
+    kept
+        True if the query reads the file.
+    reason
+        A sentence on the file as a whole.
+    clauses
+        A verdict for each clause; empty where no metadata describe the file.
+    """
+
+    path: str
+    kept: bool
+    reason: str
+    clauses: tuple[ClauseVerdict, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, ready for JSON."""
+        clauses = [{"part": c.part, "clause": c.clause, "keeps": c.keeps, "stored": c.stored} for c in self.clauses]
+        return {"path": self.path, "kept": self.kept, "reason": self.reason, "clauses": clauses}
+
+
+def matching_file(scans: Sequence[Scan], file: str) -> str:
+    """Return the path of the one file that is given by its path, its name, or a part of the path.
+
+    Raises InvalidSpecificationError where no scan has such a file, and where several files fit.
+    """
+    paths = list(dict.fromkeys(path for scan in scans for kept in (True, False) for path in scan.paths(kept)))
+    wanted = _plain(file)
+    for fits in (
+        [path for path in paths if _plain(path) == wanted],
+        [path for path in paths if _plain(path).rpartition("/")[2] == wanted],
+        [path for path in paths if wanted in _plain(path)],
+    ):
+        if len(fits) == 1:
+            return fits[0]
+        if fits:
+            shown = ", ".join(fits[:_SHOWN]) + (", ..." if len(fits) > _SHOWN else "")
+            raise InvalidSpecificationError(
+                f"file={file!r} fits {count_of(len(fits), 'file')}: {shown}; give the whole path of one of them"
+            )
+    have = f"which has {count_of(len(paths), 'file')}, such as {paths[0]}" if paths else "which has no files"
+    raise InvalidSpecificationError(
+        f"file={file!r} is no file of this query, {have}; give a path, a file's name, or a part of its path"
+    )
+
+
+def verdict_on(scan: Scan, path: str) -> FileVerdict | None:
+    """Return why a scan reads a file or does not; None where the scan does not have the file."""
+    kept = path in set(scan.kept_files())
+    if not kept and path not in set(scan.skipped_files()):
+        return None
+    decisions, masks = scan.decisions(), scan.among()
+    if not decisions:
+        return FileVerdict(path, kept, " ".join(scan.noted[:1]) or "no condition reaches the files")
+    places = [(number, row) for number, d in enumerate(decisions) if (row := _row_of(path, d)) is not None]
+    if not places:
+        why = next((d.snapshot.header.reasons.get(name) for d in decisions for name in _names(path, d)), None)
+        newer = f"no metadata: {why}" if why else "no metadata: the file is newer than the snapshot"
+        return FileVerdict(path, kept, f"{newer}; dataset.refresh_index() indexes what it can")
+    listed = [place for place in places if place[0] < len(masks) and masks[place[0]][place[1]]]
+    known = any(mask.any() for mask in masks)
+    if known and not listed:
+        if not kept:
+            return FileVerdict(path, kept, "a condition on partition columns leaves it out: Spark's own pruning")
+        why = "it has changed since it was indexed; dataset.refresh_index() indexes it again"
+        return FileVerdict(path, kept, f"its metadata are not used: {why}")
+    number, row = (listed or places)[0]
+    decision = decisions[number]
+    clauses = tuple(_verdicts(LabelledCondition(decision), row))
+    if kept:
+        reason = "no clause skips it" if decision.keep[row] else "it has changed since it was indexed"
+    elif decision.keep[row]:
+        reason = "a condition on partition columns leaves it out: Spark's own pruning"
+    else:
+        by = dict.fromkeys(verdict.clause for verdict in clauses if not verdict.keeps)
+        reason = f"skipped by {condensed(' and '.join(by), 200)}" if by else "its clauses skip it together"
+    return FileVerdict(path, kept, reason, clauses)
+
+
+def _verdicts(condition: LabelledCondition, row: int) -> Iterator[ClauseVerdict]:
+    """The verdicts of all clauses, then of the parts without one."""
+    decision = condition.decision
+    leaves = {part: leaf_ids(part.clause) for part in condition.parts}
+    for clause in conjuncts_of(decision.clause):
+        if clause is KEEP_ALL:
+            continue
+        own = leaf_ids(clause)
+        of = [str(part) for part, ids in leaves.items() if not ids.isdisjoint(own)]
+        if not of and _keeps(clause, decision, row):
+            continue  # that there are values follows from the other parts
+        yield ClauseVerdict(
+            " AND ".join(of) or "IS NOT NULL",
+            condensed(str(clause), _LONGEST),
+            _keeps(clause, decision, row),
+            _stored(clause, decision, row),
+        )
+    for unserved in condition.unserved():
+        yield ClauseVerdict(str(unserved.within or unserved.part), "", True, unserved.why)
+
+
+def _keeps(clause: Clause, decision: Decision, row: int) -> bool:
+    try:
+        return bool(keep_mask(clause, decision.snapshot.files)[row])
+    except Exception:  # the decision's reasons have it
+        return True
+
+
+def _stored(clause: Clause, decision: Decision, row: int) -> str:
+    """What is stored of a file for a clause: of an OR, for the sides that keep the file."""
+    sides = alternatives_of(clause)
+    if len(sides) > 1:
+        keeping = [side for side in sides if _keeps(side, decision, row)] or list(sides)
+        return condensed(
+            "; ".join(dict.fromkeys(_stored(side, decision, row) for side in keeping[:_SHOWN])), 2 * _LONGEST
+        )
+    entries = {entry.name: entry for entry in decision.snapshot.header.entries}
+    texts = []
+    for name in indexes_of(clause):
+        if (entry := entries.get(name)) is not None:
+            texts.append(f"{name}: {stored_text(clause, entry, decision.snapshot, row)}")
+    return "; ".join(texts) or condensed(str(clause), _LONGEST)
+
+
+def _row_of(path: str, decision: Decision) -> int | None:
+    """The number of a file in a decision's snapshot, or None."""
+    files = decision.snapshot.files
+    numbers: dict[str, int] = files.cached(
+        "numbers", lambda: {name: number for number, name in enumerate(files.column("path").to_pylist())}
+    )
+    return next((numbers[name] for name in _names(path, decision) if name in numbers), None)
+
+
+def _names(path: str, decision: Decision) -> tuple[str, ...]:
+    """The names that a file may have in a decision's snapshot."""
+    root = decision.snapshot.header.root.rstrip("/") + "/"
+    heads = (root, "/" + root.removeprefix("file:").lstrip("/"))
+    return (path, *(path.removeprefix(head) for head in heads if path.startswith(head)))
+
+
+def _plain(path: str) -> str:
+    """A path as people write it: without the scheme of local files, and not percent-encoded."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return unquote(path) if "%" in path else path

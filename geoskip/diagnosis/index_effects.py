@@ -1,0 +1,116 @@
+"""The effect of each index on each part of a scan's condition, as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from geoskip.clauses import KEEP_ALL, Clause, Mask, all_of, conjuncts_of, leaves_of
+from geoskip.diagnosis.unserved import LabelledCondition, Part
+from geoskip.predicates import columns_of
+from geoskip.report import Scan, condensed
+
+__all__ = ["IndexEffect", "effects_of", "indexes_of"]
+
+_MOST_DECISIONS = 64
+_LONGEST = 110
+
+
+@dataclass(frozen=True)
+class IndexEffect:
+    """A part of a condition and an index: a row of :func:`geoskip.why_not`.
+
+    Attributes
+    ----------
+    part
+        The part of the condition; empty for an index that no part reads.
+    index
+        The index, or several that serve the part together; empty where there is none.
+    used
+        True if the index serves the part.
+    skips
+        The listed files that the part alone skips by the index.
+    reason
+        What the files must satisfy, or why the index does not serve.
+    suggestion
+        The index to create, as code; empty where none is known.
+    """
+
+    part: str
+    index: str
+    used: bool = False
+    skips: int = 0
+    reason: str = ""
+    suggestion: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, ready for JSON."""
+        return asdict(self)
+
+
+def effects_of(scan: Scan) -> tuple[IndexEffect, ...]:
+    """Return a row for each part of a scan's condition and each index of its datasets."""
+    rows: dict[tuple[str, str, str], IndexEffect] = {}
+    conditions = [LabelledCondition(decision) for decision in scan.decisions()[:_MOST_DECISIONS]]
+    masks = scan.among()
+    for number, condition in enumerate(conditions):
+        among = masks[number] if number < len(masks) else None
+        for row in (row for part in condition.parts for row in _rows(condition, part, among)):
+            key = (row.part, row.index, row.suggestion)
+            before = rows.get(key)
+            skips = row.skips + (before.skips if before else 0)
+            rows[key] = IndexEffect(row.part, row.index, row.used, skips, row.reason, row.suggestion)
+    named = {name for row in rows.values() for name in row.index.split(" + ")}
+    return (*rows.values(), *_unread(conditions, scan.noted, named))
+
+
+def indexes_of(clause: Clause) -> tuple[str, ...]:
+    """Return the names of the indexes whose summaries a clause reads."""
+    return tuple(dict.fromkeys(index for index, _ in clause.columns()))
+
+
+def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Iterator[IndexEffect]:
+    """The rows of one part: of the indexes that serve it, else of the reasons why none does."""
+    if not condition.is_served(part):
+        if condition.is_served_together(part):
+            yield IndexEffect(str(part), "", used=True, reason="decided together with the other parts")
+            return
+        for found in condition.reasons(part):
+            why = found.why if found.within is None else f"{found.why}, which every side of an OR needs"
+            yield IndexEffect(str(part), " + ".join(found.indexes), reason=why, suggestion=found.suggestion)
+        return
+    pieces: dict[tuple[str, ...], list[Clause]] = {}
+    for piece in conjuncts_of(part.clause):
+        if piece is not KEEP_ALL:
+            pieces.setdefault(indexes_of(piece), []).append(piece)
+    for names, clauses in pieces.items():
+        clause = all_of(clauses)
+        yield IndexEffect(str(part), " + ".join(names), True, condition.decision.skips(clause, among), _words(clause))
+    served = {name for names in pieces for name in names}
+    for index in condition.decision.indexes:
+        over = frozenset[str]().union(*map(columns_of, index.bound))
+        if str(index) not in served and not over.isdisjoint(part.columns):
+            yield IndexEffect(str(part), str(index), reason="it does not serve this part, another index does")
+
+
+def _words(clause: Clause) -> str:
+    return condensed(" AND ".join(dict.fromkeys(map(str, conjuncts_of(clause)))), _LONGEST)
+
+
+def _unread(conditions: Sequence[LabelledCondition], noted: Sequence[str], named: set[str]) -> Iterator[IndexEffect]:
+    """The rows of the indexes that no part uses: not usable here, or over other columns."""
+    entries = {entry.name: entry for condition in conditions for entry in condition.entries}
+    for name, entry in entries.items():
+        prefix = f"{name} is not used: "
+        why = next((text.removeprefix(prefix) for text in noted if text.startswith(prefix)), "")
+        if why:
+            yield IndexEffect("", name, reason=f"not used: {why}")
+        elif name not in named:
+            over = ", ".join(entry.index.expressions())
+            yield IndexEffect("", name, reason=f"no part of the condition reads {condensed(over, 80)}")
+
+
+def leaf_ids(clause: Clause) -> frozenset[int]:
+    """Return the identities of the clauses that a clause is merged of."""
+    return frozenset(map(id, leaves_of(clause)))
