@@ -23,7 +23,7 @@ _LONGEST = 110
 
 @dataclass(frozen=True)
 class ClauseVerdict:
-    """What a clause says of one file.
+    """The answer of a clause for one file.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ def _keeps(clause: Clause, decision: Decision, row: int) -> bool:
 
 
 def _stored(clause: Clause, decision: Decision, row: int) -> str:
-    """What is stored of a file for a clause: of an OR, for the sides that keep the file."""
+    """The stored values of a file for a clause: of an OR, for the sides that keep the file."""
     sides = alternatives_of(clause)
     if len(sides) > 1:
         keeping = [side for side in sides if _keeps(side, decision, row)] or list(sides)
