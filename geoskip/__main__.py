@@ -6,17 +6,17 @@ import sys
 
 
 def main() -> None:
-    """Run the command; without typer, print the version or the extra to install."""
+    """Run the command; without typer, print the extra to install."""
+    if sys.argv[1:] == ["--version"]:  # at once, and without typer
+        from geoskip import __version__
+
+        print(f"geoskip {__version__}")
+        return
     try:
         from geoskip.cli import app
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise
-        if sys.argv[1:] == ["--version"]:
-            from geoskip import __version__
-
-            print(f"geoskip {__version__}")
-            return
         print("geoskip: the command needs the package typer: pip install 'geoskip[cli]'", file=sys.stderr)
         sys.exit(2)
     app(prog_name="geoskip")

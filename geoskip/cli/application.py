@@ -27,6 +27,16 @@ TRACEBACK = "GEOSKIP_TRACEBACK"
 class CommandGroup(TyperGroup):
     """Commands whose errors are one line on standard error, and an exit code."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; where the reader of a pipe is gone, what is left is written nowhere."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(PIPE_CLOSED) from None
+        return result
+
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> Any:
@@ -35,7 +45,6 @@ class CommandGroup(TyperGroup):
         extra["standalone_mode"] = False
         try:
             code = super().main(args, prog_name, **extra)
-            sys.stdout.flush()
         except Exception as error:
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
@@ -47,9 +56,6 @@ class CommandGroup(TyperGroup):
 
 def _report(error: Exception) -> int:
     """Print what is wrong and what to do; return the exit code."""
-    if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere, silently
-        return PIPE_CLOSED
     if isinstance(error, typer.Abort):
         return INTERRUPTED
     if (shown := getattr(error, "format_message", None)) is not None:  # of Click, which typer may bring along
@@ -69,7 +75,7 @@ def sentence(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, GeoskipError):
         return in_commands(text)
-    if "pyspark" in sys.modules:
+    if sys.modules.get("pyspark") is not None:
         from geoskip.spark.local_session import sentence_of
 
         if (why := sentence_of(error)) is not None:
@@ -100,8 +106,8 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich
 
 EXIT_CODES = """[bold]Exit codes[/bold]
   0    done
-  1    an error of the data, the metadata or the machine
-  2    wrong options or arguments
+  1    an error: of the data, the metadata, the machine or a value
+  2    a missing or unknown command, option or argument
   3    verify or doctor found a fault
 130    interrupted by Ctrl-C
 141    the reader of a pipe has gone

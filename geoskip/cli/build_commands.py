@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from geoskip.cli.application import FAULT, command
 from geoskip.cli.completion import complete_columns, complete_kinds
 from geoskip.cli.datasets import Datasets, MetadataOptions, SparkOptions, is_local
 from geoskip.cli.index_arguments import KINDS, index_of, parse_index
+from geoskip.cli.messages import in_commands
 from geoskip.cli.output import Json, show, show_json
 from geoskip.errors import NeedsSparkError
 
@@ -88,7 +90,7 @@ def index(
     needs_spark = spark.needed_for(paths)  # imports the modules that may define indexes
     wanted = indexes.specifications()
     if not wanted:
-        raise typer.BadParameter("name at least one index, such as --minmax COLUMN", param_hint="'--KIND'")
+        raise typer.BadParameter("name at least one index, such as --minmax COLUMN")
     if not needs_spark:
         from geoskip.engines.build import build
 
@@ -201,9 +203,8 @@ def _why_spark(paths: Sequence[str], spark: SparkOptions, metadata: MetadataOpti
 
 
 def _say_why(why: str) -> None:
-    from geoskip.cli.messages import in_commands
-
-    print(f"geoskip: {in_commands(why).partition('; ')[0]}: through Spark", file=sys.stderr)
+    if find_spec("pyspark") is not None:  # else an error says so
+        print(f"geoskip: {in_commands(why).partition('; ')[0]}: through Spark", file=sys.stderr)
 
 
 def _show(report: BuildReport, as_json: bool) -> None:

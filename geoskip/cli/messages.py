@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"; or geoskip\.build\(path, \[MinMax\('column'\)\]\) without Spark", ""),
@@ -27,16 +28,35 @@ _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"keep each dataset's in a folder of its own: geoskip\.build\(\.\.\., --metadata FOLDER\)",
      "keep each dataset's in a folder of its own: --metadata FOLDER"),
     (r"geoskip\.(?:files|build)\(\)", "geoskip"),
+    (r"geoskip reads Parquet, other formats need Spark", "say which format it is: --format csv --option header=true"),
+    (r"a time is a timedelta, a number of hours, or a text such as", "--retain takes a time such as"),
+    (r"^(there is no file or folder \S+)$", r"\1; check the path, and quote a glob"),
+    (r"(has no files to index)$", r"\1; name the folder that holds them"),
+    (r"^(there is no index that is \w+( use)?)$", r"\1; geoskip describe PATH shows what there is"),
 )  # fmt: skip
 """Calls of the Python interface in messages, and what a shell has in their place; in this order."""
 
 
+_INDEX = re.compile(
+    r"\b(MinMax|GapList|ValueList|BloomFilter|Hybrid|Prefix|Suffix|Formatted|MetricDist|GeoBox)"
+    r"\(((?:[^()]|\([^()]*\))+)\)"
+)
+
+
 def in_commands(text: str) -> str:
-    """Write a message's calls of Python as commands of the shell.
+    """Write a message's calls of Python as commands and options of the shell.
 
     >>> in_commands("data has no index yet; create one: dataset.create_index(MinMax('column'))")
     'data has no index yet; create one: geoskip index PATH --minmax COLUMN'
+    >>> in_commands("index GeoBox('ST_GeomFromWKB(shape)') or Prefix('path', length=20)")
+    "index --geobox 'ST_GeomFromWKB(shape)' or --prefix 'path, length=20'"
     """
     for call, command in _COMMANDS:
         text = re.sub(call, command, text)
-    return text
+    return _INDEX.sub(_option, text)
+
+
+def _option(found: re.Match[str]) -> str:
+    """An index in Python as an option."""
+    inside = re.sub(r"(^|, ?|=)(['\"])(.*?)\2(?=,|$)", r"\1\3", found[2])
+    return f"--{found[1].lower()} {shlex.quote(inside)}"

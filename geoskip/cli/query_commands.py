@@ -93,13 +93,17 @@ def report(
     spark: SparkOptions,
     where: Where = "",
     time_zone: TimeZone = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page for a browser.")] = None,
     as_json: Json = False,
 ) -> None:
     """Report on a query with a condition: as text, JSON, or an HTML page to send to a colleague."""
     with opened_report(path, where, metadata, spark, time_zone) as found:
+        if html is not None:
+            found.to_html(html)
+            typer.echo(f"wrote {html}", err=True)
         if as_json:
             show_json(found.to_dict())
-        else:
+        elif html is None:
             show(str(found))
 
 
@@ -123,6 +127,8 @@ def opened_report(
         raise InvalidSpecificationError(
             f'{condition[:40]!r} is a query: give its condition alone, as in geoskip files PATH "temp > 30"'
         )
+    if time_zone is not None:
+        _check_zone(time_zone)
     why = _why_spark(path, metadata, spark)
     if why is None:
         from geoskip.engines.files import files as kept_files
@@ -138,6 +144,17 @@ def opened_report(
 
         frame = handle.to_df()
         yield explain(frame.where(condition) if condition.strip() else frame)
+
+
+def _check_zone(name: str) -> None:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(name)
+    except (KeyError, OSError, ValueError):
+        raise InvalidSpecificationError(
+            f"there is no time zone {name}; --time-zone takes a name as Europe/Oslo"
+        ) from None
 
 
 _WHERE = re.compile(r"\s*where\b", re.IGNORECASE)
