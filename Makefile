@@ -20,7 +20,7 @@ JAVA = python=$$(.ci/python) && "$$python" .ci/java.py
 WITH_JAVA = python=$$(.ci/python) && JAVA_HOME=$$("$$python" .ci/java.py) && export JAVA_HOME &&
 
 .NOTPARALLEL:
-.PHONY: help demo test test-core test-tables test-versions test-wheel soak bench format venv java check-java lock clean
+.PHONY: help demo test test-core test-tables test-versions test-wheel soak bench docs sbom format venv java check-java lock clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -62,6 +62,12 @@ soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of rac
 bench: check-java venv  ## speeds, side by side
 	@$(WITH_JAVA) .venv/bin/python -m tests.bench
 
+docs: venv  ## the guides and the reference as a site: site/index.html
+	.venv/bin/python .ci/docs.py
+
+sbom: venv  ## what constraints.txt pins: bill of materials and licences, in dist/
+	@.ci/sbom .venv/bin/python
+
 format: venv  ## in place
 	.venv/bin/python -m ruff check --fix
 	.venv/bin/python -m ruff format
@@ -85,5 +91,5 @@ lock: venv  ## pin what .venv holds
 	.venv/bin/python -m pip freeze --all --exclude-editable; } >.venv/lock && mv .venv/lock constraints.txt
 
 clean:  ## remove environments, caches and what Spark leaves behind
-	rm -rf .venv .venv-* .*_cache .hypothesis .benchmarks spark-warehouse metastore_db derby.log artifacts dist
+	rm -rf .venv .venv-* .*_cache .hypothesis .benchmarks spark-warehouse metastore_db derby.log artifacts dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
