@@ -2,7 +2,7 @@
 
 The other arguments are literals.
 
-MinMax over x then serves comparisons of them: Spark evaluates the function for the bounds (SEMANTICS, sections 5 and
+MinMax over x then serves comparisons of them: Spark evaluates the function for the bounds (soundness rules 5 and
 6; :mod:`geoskip.bounds.monotone`). Each row: the Catalyst class, its SQL name, and its direction. A listed function is
 NULL for NULL, and where it is NULL, NaN or throws for another value, it does so for all smaller ones or for all greater
 ones.

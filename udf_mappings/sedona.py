@@ -1,4 +1,4 @@
-"""Apache Sedona's spatial functions, mapped to GeoBox (families of SEMANTICS section 8).
+"""Apache Sedona's spatial functions, mapped to GeoBox (families of soundness rule 8).
 
 Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; package
 ``org.apache.spark.sql.sedona_sql.expressions``) and, of those that there are, the shapely-backed functions of

@@ -5,7 +5,7 @@ pairs, close together and at random. The real function is evaluated for every ro
 the files: for the function alone, compared with values that it has, for NULL, and under NOT. A file that is skipped
 though one of its rows makes the condition TRUE is a counter-example, and Hypothesis shrinks it.
 
-A Python function needs no Spark: its results are converted as Spark does (SEMANTICS, section 6). Functions of SQL, of
+A Python function needs no Spark: its results are converted as Spark does (soundness rule 6). Functions of SQL, of
 the JVM and of Sedona are evaluated by Spark (:mod:`geoskip.spark.checking`). The extra ``geoskip[check]`` installs
 Hypothesis.
 """

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LOOSENESS = 1e-9
-"""Relative growth of a box before it is tested exactly (SEMANTICS section 8): far above rounding, far below data."""
+"""Relative growth of a box before it is tested exactly (soundness rule 8): far above rounding, far below data."""
 LARGEST = 1e150
 """Coordinates beyond it count as infinite: their squares overflow in whatever computes with them."""
 LEAST = 1e-150

@@ -11,7 +11,7 @@ strings, binary                 the bytes, whether or not they are UTF-8
 =============================== =====================================================================================
 
 The two families of numbers are apart, as an integer is compared with a double after a cast that rounds: what a literal
-on the other side of such a cast means for the column is worked out by :func:`keys_of` (SEMANTICS, sections 3 and 5).
+on the other side of such a cast means for the column is worked out by :func:`keys_of` (soundness rules 3 and 5).
 
 The hash is fixed for good by :data:`VERSION`, which metadata records: another version is another hash.
 

@@ -1,4 +1,4 @@
-"""Metrics: distances that obey the triangle inequality, for MetricDist (SEMANTICS section 9).
+"""Metrics: distances that obey the triangle inequality, for MetricDist (soundness rule 9).
 
 ========== ============================================= =====================================================
 euclidean  numbers, any count of columns                 ``sqrt((x1 - x2)^2 + (y1 - y2)^2 + ...)``

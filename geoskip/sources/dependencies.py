@@ -1,4 +1,4 @@
-"""Dependencies of an index, recorded when it is built and compared with each query (DESIGN section 6).
+"""Dependencies of an index, recorded when it is built and compared with each query.
 
 An index on a plain Parquet column depends on the column's type and on the resolution of names; one on an expression,
 or over text files, also on Spark's version and on every setting that can change a value

@@ -1,4 +1,4 @@
-"""Unsound rules of geometry (SEMANTICS, section 8), planted one by one: rows known to be awkward must catch each.
+"""Unsound rules of geometry (soundness rule 8), planted one by one: rows known to be awkward must catch each.
 
 The rows and predicates are in :mod:`tests.support.geometry_corpora`; a mutant is caught where its clauses skip a file
 with a matching row.

@@ -44,7 +44,7 @@ def one_entry(name: str) -> Prefix:
 
 
 def mutant(rule: str, kind: Kind, column: str) -> Callable[[Patch], Patch]:
-    """A mutant, the section of SEMANTICS that it breaks, the index and the column on which it does."""
+    """A mutant, the soundness rule that it breaks, the index and the column on which it does."""
 
     def register(plant: Patch) -> Patch:
         MUTANTS.append(pytest.param(plant, kind, column, id=f"{plant.__name__} (section {rule})"))

@@ -28,7 +28,7 @@ SHORT: Kind = functools.partial(ValueList, limit=1)
 
 
 def mutant(rule: str, column: str, kind: Kind = ValueList) -> Callable[[Patch], Patch]:
-    """A mutant, the section of SEMANTICS that it breaks, and the column and index on which it does."""
+    """A mutant, the soundness rule that it breaks, and the column and index on which it does."""
 
     def register(plant: Patch) -> Patch:
         MUTANTS.append(pytest.param(plant, column, kind, id=f"{plant.__name__} (section {rule})"))

@@ -1,4 +1,4 @@
-"""Unsound rules of metric distances (SEMANTICS, section 9), planted one by one: awkward rows must catch each."""
+"""Unsound rules of metric distances (soundness rule 9), planted one by one: awkward rows must catch each."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MUTANTS: list[Any] = []
 
 
 def mutant(rule: str, *columns: str) -> Callable[[Patch], Patch]:
-    """A mutant, the section of SEMANTICS that it breaks, and the columns on which it does."""
+    """A mutant, the soundness rule that it breaks, and the columns on which it does."""
 
     def register(plant: Patch) -> Patch:
         MUTANTS.append(pytest.param(plant, columns, id=f"{plant.__name__} (section {rule})"))

@@ -118,7 +118,7 @@ def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def exact(spark: Any) -> Iterator[Any]:
-    """Without Spark's own use of Parquet's statistics, which loses NaN and -0.0 (SEMANTICS, section 3)."""
+    """Without Spark's own use of Parquet's statistics, which loses NaN and -0.0 (soundness rule 3)."""
     spark.conf.set("spark.sql.parquet.filterPushdown", "false")
     yield spark
     spark.conf.unset("spark.sql.parquet.filterPushdown")

@@ -1,7 +1,4 @@
-"""The manners of the rule: nothing that Spark does is disturbed, and nothing of a user's harms a query.
-
-DESIGN section 4, items 1 to 8; issue 3, section 3.
-"""
+"""The manners of the rule: nothing that Spark does is disturbed, and nothing of a user's harms a query."""
 
 from __future__ import annotations
 

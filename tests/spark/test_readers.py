@@ -1,6 +1,6 @@
 """Settings of the session, of Hadoop and of the JVM that decide what Spark's readers make of a file.
 
-SEMANTICS section 1: another session setting than recorded means keep. Each of these lost rows until it was recorded.
+Soundness rule 1: another session setting than recorded means keep. Each of these lost rows until it was recorded.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Written from Spark's semantics and not from geoskip's code: values are physical (:mod:`geoskip.predicates`), a row is a
 dictionary from column names to values, and what comes back for a condition is the *set* of its possible outcomes among
-True, False and None, because an evaluation that throws counts as all three (SEMANTICS, section 1).
+True, False and None, because an evaluation that throws counts as all three (soundness rule 1).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the i
 
 Comparisons of values computed from a pair's coordinates are served by :mod:`geoskip.indexes.geobox.computed`.
 
-Rows without a box are one more box, files with non-finite coordinates are kept (SEMANTICS section 8).
+Rows without a box are one more box, files with non-finite coordinates are kept (soundness rule 8).
 """
 
 from __future__ import annotations

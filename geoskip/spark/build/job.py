@@ -1,4 +1,4 @@
-"""The build: one Spark job for all files and all indexes (DESIGN section 7).
+"""The build: one Spark job for all files and all indexes.
 
 Three readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
 (:mod:`geoskip.sources.arrow_reader`), and Spark's own reader with ``mapInArrow`` for all else: other formats,

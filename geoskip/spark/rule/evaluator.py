@@ -1,11 +1,11 @@
-"""Evaluate a query's conditions for single values with Spark's own evaluator (DESIGN, section 4).
+"""Evaluate a query's conditions for single values with Spark's own evaluator.
 
 While Python decides, the rule holds the conditions (``jvm/Evaluation.java``). A vertex of the predicate is found among
 them by what it translates to; the indexed expression in it is replaced by a value, and Spark evaluates the rest in the
 driver, without a job and with its own semantics: collations, time zones, regular expressions of Java's. A dictionary of
 values is sent to the JVM once and named afterwards.
 
-A Python function in between is called here, once a value, under Spark's rules of conversion (SEMANTICS, section 6):
+A Python function in between is called here, once a value, under Spark's rules of conversion (soundness rule 6):
 what is of another type than declared is unknown, and so is what it raises.
 """
 

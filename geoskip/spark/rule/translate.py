@@ -4,7 +4,7 @@ What is not known becomes a :class:`~geoskip.predicates.Call` with its implement
 :class:`~geoskip.predicates.Opaque` with its columns. Nothing is lost by either: they keep every file unless a mapping
 knows them.
 
-Expressions over collated strings compare wider than bytes (SEMANTICS, section 4): each is a call of a function that no
+Expressions over collated strings compare wider than bytes (soundness rule 4): each is a call of a function that no
 rule knows, so that only ValueList is of use, which has Spark evaluate it.
 """
 
