@@ -242,6 +242,19 @@ public final class Geoskip {
     /** Takes in how statements on skipping indexes begin, as a regular expression. */
     public void recognise(String statements) { StatementParser.recognise(statements); }
 
+    /** Lets all sessions of the driver have the functions of one, as those of JDBC clients: from their first statement. */
+    public void share(SparkSession session) { StatementParser.share(session); }
+
+    /** A function from a session to its parser, after the rule and the parser were installed for it. */
+    public java.util.function.Function installer() {
+        return new java.util.function.Function() {
+            public Object apply(Object session) {
+                install((SparkSession) session);
+                return ((SparkSession) session).sessionState().sqlParser();
+            }
+        };
+    }
+
     /** The session in which a statement runs. */
     public SparkSession running(long number) { return StatementRunner.session(number); }
 

@@ -13,7 +13,10 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.regex.Pattern;
 import @SparkSession@;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.analysis.FunctionRegistry;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.ExternalCommandRunner;
@@ -23,6 +26,7 @@ import org.apache.spark.sql.internal.VariableSubstitution;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.slf4j.LoggerFactory;
 import @Seq@;
+import scala.Function1;
 import scala.runtime.AbstractFunction2;
 
 /**
@@ -36,14 +40,23 @@ import scala.runtime.AbstractFunction2;
 class StatementParser implements InvocationHandler {
     private static volatile Pattern statements = Pattern.compile("(?!)");
 
-    private final ParserInterface parser;
+    private static volatile SparkSession shared; // whose functions all sessions have
 
-    private StatementParser(ParserInterface parser) { this.parser = parser; }
+    private final SparkSession session;
+    private final ParserInterface parser;
+    private SparkSession given; // whose functions this session has
+
+    private StatementParser(SparkSession session, ParserInterface parser) {
+        this.session = session;
+        this.parser = parser;
+    }
 
     /** Takes in how statements begin. */
     static void recognise(String pattern) { statements = Pattern.compile(pattern); }
 
-    static ParserInterface over(ParserInterface parser) {
+    static void share(SparkSession session) { shared = session; }
+
+    static ParserInterface over(SparkSession session, ParserInterface parser) {
         if (isOver(parser)) {
             return parser;
         }
@@ -54,10 +67,10 @@ class StatementParser implements InvocationHandler {
         Class[] all = (Class[]) interfaces.toArray(new Class[0]);
         ClassLoader loader = StatementParser.class.getClassLoader();
         try {
-            return (ParserInterface) Proxy.newProxyInstance(loader, all, new StatementParser(parser));
+            return (ParserInterface) Proxy.newProxyInstance(loader, all, new StatementParser(session, parser));
         } catch (IllegalArgumentException hidden) { // an interface that this loader does not see
             Class[] one = new Class[] {ParserInterface.class};
-            return (ParserInterface) Proxy.newProxyInstance(loader, one, new StatementParser(parser));
+            return (ParserInterface) Proxy.newProxyInstance(loader, one, new StatementParser(session, parser));
         }
     }
 
@@ -74,7 +87,7 @@ class StatementParser implements InvocationHandler {
         try {
             Field field = SessionState.class.getDeclaredField("sqlParser");
             field.setAccessible(true);
-            field.set(state, over(state.sqlParser()));
+            field.set(state, over(session, state.sqlParser()));
         } catch (Exception refused) {
             LoggerFactory.getLogger("geoskip").warn("spark.sql of this session does not know CREATE SKIPPING INDEX and "
                     + "the like, since its parser cannot be replaced: geoskip.sql(spark, text) does", refused);
@@ -84,6 +97,11 @@ class StatementParser implements InvocationHandler {
     public Object invoke(Object self, Method method, Object[] arguments) throws Throwable {
         if (method.getName().startsWith("parsePlan") && arguments[0] instanceof String) {
             String text = (String) arguments[0];
+            SparkSession source = shared;
+            if (source != given) {
+                given = source;
+                takeFunctions(source.sessionState().functionRegistry(), session.sessionState().functionRegistry());
+            }
             if (isStatement(text)) {
                 return plan(new VariableSubstitution().substitute(text));
             }
@@ -92,6 +110,16 @@ class StatementParser implements InvocationHandler {
             return method.invoke(parser, arguments);
         } catch (InvocationTargetException failure) {
             throw failure.getCause();
+        }
+    }
+
+    /** Registers the functions of one session in another that has none of the name. */
+    private static void takeFunctions(FunctionRegistry theirs, FunctionRegistry own) {
+        for (FunctionIdentifier name : ScalaInterop.list(theirs.listFunction())) {
+            if (!own.functionExists(name)) {
+                own.registerFunction(name, (ExpressionInfo) theirs.lookupFunction(name).get(),
+                        (Function1) theirs.lookupFunctionBuilder(name).get());
+            }
         }
     }
 
@@ -116,7 +144,9 @@ class StatementParser implements InvocationHandler {
 
 /** Spark's builder of the parser, for sessions that are made later. */
 class StatementParserBuilder extends AbstractFunction2 {
-    public Object apply(Object session, Object parser) { return StatementParser.over((ParserInterface) parser); }
+    public Object apply(Object session, Object parser) {
+        return StatementParser.over((SparkSession) session, (ParserInterface) parser);
+    }
 }
 
 /** Spark's command of a runner's rows, a string each, whose column stays the same: Spark's own is a new one each time. */

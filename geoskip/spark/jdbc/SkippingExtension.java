@@ -1,0 +1,95 @@
+// The jar that switches geoskip on by configuration alone, for a JVM that no Python has started: a Thrift server, the
+// spark-sql shell, a Scala application. It is made by `python -m geoskip.spark.jdbc.extension_jar`, from this file and
+// by Janino, hence the plain Java. It names no class that differs between Sparks, so that one jar serves all.
+//
+// At the first session it starts a Python process, as spark-submit does for a driver in Python, which attaches itself
+// to this JVM (geoskip/spark/jdbc/attach.py) and enables geoskip. The first statement waits for it. Where it does not
+// come, the log says why, and all SQL is Spark's as if this jar were not there.
+package geoskip.extension;
+
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.InputStreamReader;
+import java.lang.ProcessBuilder.Redirect;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Arrays;
+import java.util.LinkedHashSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.api.python.Py4JServer;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractFunction2;
+import scala.runtime.BoxedUnit;
+
+/** What spark.sql.extensions names. */
+public class SkippingExtension extends AbstractFunction1 {
+    public Object apply(Object extensions) {
+        ((SparkSessionExtensions) extensions).injectParser(new AttachingParserBuilder());
+        return BoxedUnit.UNIT;
+    }
+}
+
+class AttachingParserBuilder extends AbstractFunction2 {
+    public Object apply(Object session, Object parser) {
+        PythonProcess.start(session);
+        Set interfaces = new LinkedHashSet();
+        for (Class kind = parser.getClass(); kind != null; kind = kind.getSuperclass()) {
+            interfaces.addAll(Arrays.asList(kind.getInterfaces()));
+        }
+        InvocationHandler handler = new AttachingParser(session, parser);
+        ClassLoader loader = parser.getClass().getClassLoader();
+        return Proxy.newProxyInstance(loader, (Class[]) interfaces.toArray(new Class[0]), handler);
+    }
+}
+
+/** A session's parser that waits for Python at the session's first statement, and lets geoskip put its own in front. */
+class AttachingParser implements InvocationHandler {
+    private final Object session;
+    private final Object parser;
+    private volatile boolean settled;
+
+    AttachingParser(Object session, Object parser) {
+        this.session = session;
+        this.parser = parser;
+    }
+
+    public Object invoke(Object self, Method method, Object[] arguments) throws Throwable {
+        Object next = parser;
+        if (!settled && method.getName().startsWith("parsePlan") && !isOfPython()) {
+            Function install = PythonProcess.attached();
+            settled = true;
+            if (install != null) {
+                next = install.apply(session); // which leads here again, for what geoskip leaves to Spark
+            }
+        }
+        try {
+            return method.invoke(next, arguments);
+        } catch (InvocationTargetException failure) {
+            throw failure.getCause();
+        }
+    }
+
+    /** True of what the Python process itself calls while it attaches: it would wait for itself. */
+    private static boolean isOfPython() {
+        StackTraceElement[] stack = Thread.currentThread().getStackTrace();
+        for (int i = 0; i < stack.length; i++) {
+            if (stack[i].getClassName().startsWith("py4j.")) {
+                return true;
+            }
+        }
+        return false;
+    }
+}

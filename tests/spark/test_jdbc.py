@@ -1,0 +1,139 @@
+"""JDBC clients of real Thrift servers: one of Spark's own with the extension's jar, one in a Python driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from geoskip.spark.jdbc.extension_jar import EXTENSION, extension_jar
+from tests.conftest import four_tens
+
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+}
+PATIENCE = 300.0
+
+
+class Client:
+    """A connection of Hive's JDBC driver, in the JVM of the tests."""
+
+    def __init__(self, jvm: Any, port: int) -> None:
+        driver = jvm.org.apache.hive.jdbc.HiveDriver()
+        self.connection = driver.connect(f"jdbc:hive2://127.0.0.1:{port}/default", jvm.java.util.Properties())
+        self.statement = self.connection.createStatement()
+
+    def rows(self, text: str) -> list[tuple[str, ...]]:
+        """The rows of a statement's answer, as strings."""
+        found = []
+        if self.statement.execute(text):
+            result = self.statement.getResultSet()
+            columns = range(1, result.getMetaData().getColumnCount() + 1)
+            while result.next():
+                found.append(tuple(result.getString(number) for number in columns))
+        return found
+
+
+@contextmanager
+def server(folder: Path, command: list[str], port: int) -> Iterator[None]:
+    """A server in a process of its own, killed at the end with all that it has started; it listens in the end."""
+    folder.mkdir()
+    config = {**SETTINGS, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    settings = [part for key, value in config.items() for part in ("--conf", f"{key}={value}")]
+    place = command.index("{settings}")
+    with open(folder / "log.txt", "wb") as log:
+        process = subprocess.Popen(
+            [*command[:place], *settings, *command[place + 1 :]],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYSPARK_PYTHON": sys.executable},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        return int(opened.getsockname()[1])
+
+
+def connected(jvm: Any, port: int, folder: Path) -> Client:
+    """A client as soon as the server listens."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return Client(jvm, port)
+        except (OSError, Py4JJavaError):
+            if time.monotonic() > until:
+                raise AssertionError((folder / "log.txt").read_text(errors="replace")[-3000:]) from None
+            time.sleep(0.2)
+
+
+def test_jdbc_clients_create_indexes_and_skip_files(spark: Any, tmp_path: Path) -> None:
+    """Both servers start side by side. A second connection has a session of its own, with functions and skipping."""
+    jar, home = tmp_path / "geoskip-extension.jar", Path(pyspark.__file__).parent
+    extension_jar(jar)
+    ports = {"extension": free_port(), "driver": free_port()}
+    commands = {
+        "extension": [
+            *(
+                str(home / "bin" / "spark-submit"),
+                "--class",
+                "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2",
+            ),
+            *("{settings}", "--jars", str(jar), "--conf", f"spark.sql.extensions={EXTENSION}", "spark-internal"),
+            *("--hiveconf", f"hive.server2.thrift.port={ports['extension']}"),
+            *("--hiveconf", "hive.server2.thrift.bind.host=127.0.0.1"),
+        ],
+        "driver": [
+            *(sys.executable, "-m", "geoskip.spark.jdbc.thrift_server", "{settings}"),
+            *("--port", str(ports["driver"]), "--host", "127.0.0.1"),
+        ],
+    }
+    with ExitStack() as servers:
+        for name, command in commands.items():
+            servers.enter_context(server(tmp_path / name, command, ports[name]))
+        for name, port in ports.items():
+            check(spark._jvm, port, tmp_path / name)
+
+
+def check(jvm: Any, port: int, folder: Path) -> None:
+    """Carry out the statements of a day over JDBC."""
+    data = four_tens(folder)
+    one = connected(jvm, port, folder)
+    one.rows(f"CREATE TABLE weather USING parquet LOCATION '{data}'")
+    created = one.rows("CREATE SKIPPING INDEX ON weather (temp MINMAX, GEOBOX(temp, id))")
+    assert [row[:3] for row in created] == [("minmax(temp)", "4", "40"), ("geobox(temp, id)", "4", "40")]
+    other = connected(jvm, port, folder)
+    near = "ST_Distance(ST_Point(temp, id), ST_Point(35.0D, 35.0D)) < 2"
+    for condition, rows, files in (("temp > 25", "14", "2"), (near, "3", "1")):
+        assert other.rows(f"SELECT count(*) FROM weather WHERE {condition}") == [(rows,)]
+        ((_, read, total, *_),) = other.rows(f"EXPLAIN SKIPPING SELECT * FROM weather WHERE {condition}")
+        assert (read, total) == (files, "4")
+    assert {row[4] for row in other.rows("REFRESH SKIPPING INDEX ON weather")} == {"0"}
+    assert [row[0] for row in other.rows("DESCRIBE SKIPPING INDEX ON weather")] == ["minmax(temp)", "geobox(temp, id)"]
+    with pytest.raises(Py4JJavaError, match=r"got MINMOX \(line 1, position 42\)"):
+        other.rows("CREATE SKIPPING INDEX ON weather (temp   MINMOX)")
