@@ -41,7 +41,7 @@ def serve(spark: SparkSession, *, port: int = 10000, host: str = "localhost") ->
     """
     enable(spark)
     java(spark).geoskip.share(spark._jsparkSession)
-    settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    settings: Any = spark.sparkContext._jsc.hadoopConfiguration()
     settings.set(_PORT, str(port))
     settings.set(_HOST, host)
     server = getattr(spark._jvm, _SERVER)
