@@ -1,4 +1,4 @@
-"""The Python process that the extension's jar starts: it attaches itself to the JVM and enables geoskip there.
+"""The Python process beside a JVM with the extension, which enables geoskip there.
 
 ``python -m geoskip.spark.jdbc.attach`` finds the port and the secret of the JVM's Py4J server in the environment, as
 the Python of a spark-submit does. It prints one line when it is ready, and ends when its standard input closes.
