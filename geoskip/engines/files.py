@@ -248,7 +248,8 @@ class _Question:
         """The numbers of the kept files in the listing, ascending."""
         left, which = self.partitions.decided(self.predicate)
         if self.predicate is not TRUE:
-            self.reasons.extend(self.partitions.notes)
+            read = {"", *top_level_columns(self.predicate)}
+            self.reasons.extend(note for name, note in self.partitions.notes.items() if name.lower() in read)
         if len(left) == 1 and left[0] is TRUE:
             return np.arange(len(self.found.path))
         if self.snapshot is None:

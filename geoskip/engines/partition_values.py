@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
@@ -46,13 +46,13 @@ class PartitionColumns:
     values
         For each folder the values by column: int, date or str, None for NULL; the text where the type is not known.
     notes
-        Sentences on what could not be used.
+        Sentences on what could not be used, by column; one on all of them by an empty name.
     """
 
     types: Mapping[str, str | None]
     folders: Folders
     values: Sequence[Mapping[str, Any]]
-    notes: tuple[str, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, listing: FolderListing, recorded: Mapping[str, str]) -> PartitionColumns:
@@ -71,7 +71,9 @@ class PartitionColumns:
         paths = folder.dictionary.to_pylist()
         named = [_named_values(path) for path in paths]
         if any(one is None or [*one] != [*(named[0] or {})] for one in named):
-            return cls({}, none.folders, none.values, ("the folders differ in their partition columns: none is used",))
+            return cls(
+                {}, none.folders, none.values, {"": "the folders differ in their partition columns: none is used"}
+            )
         return _typed(np.asarray(folder.indices), [one or {} for one in named], recorded)
 
     def decided(self, predicate: Predicate) -> tuple[list[Predicate], np.ndarray[Any, np.dtype[np.int64]]]:
@@ -193,7 +195,7 @@ def _typed(
 ) -> PartitionColumns:
     types: dict[str, str | None] = {}
     values: list[dict[str, Any]] = [dict(one) for one in texts]
-    notes = []
+    notes = {}
     for name in texts[0] if texts else ():
         column = [one[name] for one in texts]
         kind = recorded.get(name) or _inferred([text for text in column if text is not None])
@@ -202,14 +204,14 @@ def _typed(
         if kind not in _TYPED or any(
             value is None and text is not None for value, text in zip(read, column, strict=True)
         ):
-            notes.append(
+            notes[name] = (
                 f"conditions on the partition column {name} keep every file: its type is not known for certain"
             )
             types[name] = kind if kind not in _TYPED else None
             continue
         for one, value in zip(values, read, strict=True):
             one[name] = value
-    return PartitionColumns(types, folders, values, tuple(notes))
+    return PartitionColumns(types, folders, values, notes)
 
 
 def _inferred(texts: Sequence[str]) -> str | None:

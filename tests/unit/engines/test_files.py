@@ -213,6 +213,14 @@ def test_partition_values_are_typed_where_that_is_certain(
     assert "".join(sorted(names(geoskip.files(tmp_path, where)))) == kept
 
 
+def test_a_partition_column_without_a_type_is_named_where_the_condition_reads_it(tmp_path: Path) -> None:
+    tables = {f"k={k}/{k}.parquet": pa.table({"a": [1]}) for k in ("1.5", "2.5")}
+    write_indexed(tmp_path, tables, {"a": "bigint"}, INDEXES[:1], partitions=["k"])
+    limit = p.Literal(2.0, "double")
+    assert "column k " in str(geoskip.files(tmp_path, p.Comparison(">", p.Column("k", "double"), limit)).report.reasons)
+    assert geoskip.files(tmp_path, above(1)).report.reasons == ()
+
+
 def test_a_recorded_type_of_a_partition_column_holds(tmp_path: Path) -> None:
     tables = {f"k={value}/{value}.parquet": pa.table({"a": [1]}) for value in (1, 5, 10)}
     write_indexed(tmp_path, tables, {"a": "bigint"}, INDEXES[:1], partitions=["k"], partition_types={"k": "string"})
