@@ -1,18 +1,25 @@
-"""Run the Python blocks of the README and the guides, and compare what they print with the text below them.
+"""Run the Python and shell blocks of the README and the guides, and compare their output with the text below.
 
     python -P tests/support/readme.py "Quick start"
 
 runs the blocks of one section of the README. It needs the standard library and what the blocks import, so that it runs
 where nothing but geoskip's wheel is installed. Figures written with ``~`` stand for any figure of such a unit, and a
 last line of ``...`` for further lines; all else is compared literally.
+
+A page with shell blocks runs in a new folder. ``geoskip`` is the command of this Python, and what it writes to standard
+error counts as printed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import shlex
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +29,19 @@ __all__ = ["GUIDES", "README", "blocks", "matches", "run"]
 README = Path(__file__).parents[2] / "README.md"
 GUIDES = tuple(sorted((README.parent / "examples" / "guides").glob("*.md")))
 """Pages whose blocks continue those of the README."""
-_BLOCK = re.compile(r"^```python\n(.*?)^```\n+(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(python|shell)\n(.*?)^```\n+(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+_SHELL = 'set -o pipefail; geoskip() {{ {python} -m geoskip "$@"; }}; exec 2>&1; {code}'
 _VARYING = re.compile(r"~[\d.,]+ (m?s|B|[KM]iB)\b")
 _FIGURES = {"s": r"[\d.,]+ m?s", "B": r"[\d.,]+ (?:[KM]i)?B"}
 
 
-def blocks(page: Path = README, section: str | None = None) -> Iterator[tuple[str, str]]:
-    """The code of each block, and the text below it, of the whole page or of one section."""
+def blocks(page: Path = README, section: str | None = None, language: str = "python") -> Iterator[tuple[str, str]]:
+    """The code of each block in a language, and the text below it, of the whole page or of one section."""
+    yield from ((code, shown) for found, code, shown in _blocks(page, section) if found == language)
+
+
+def _blocks(page: Path, section: str | None) -> Iterator[tuple[str, str, str]]:
+    """The language, the code and the text below each block."""
     text = page.read_text("utf-8")
     if section is not None:
         text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
@@ -61,15 +74,31 @@ def run(page: Path = README, section: str | None = None, *, after: dict[str, Any
         The names that an earlier page defined. They are copied.
     """
     names: dict[str, Any] = {**(after or {}), "__name__": "__main__"}  # what is defined there goes to workers by value
-    for code, shown in blocks(page, section):
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            exec(compile(code, str(page), "exec", dont_inherit=True), names)
-        if not matches(output.getvalue(), shown):
-            raise AssertionError(
-                f"{page.name} shows\n\n{shown}\nbut printed is\n\n{output.getvalue()}\nafter\n\n{code}"
-            )
+    all_blocks = list(_blocks(page, section))
+    with contextlib.ExitStack() as stack:
+        if any(language == "shell" for language, _, _ in all_blocks):
+            stack.enter_context(contextlib.chdir(stack.enter_context(tempfile.TemporaryDirectory())))
+        for language, code, shown in all_blocks:
+            printed = _python(code, page, names) if language == "python" else _shell(code)
+            if not matches(printed, shown):
+                raise AssertionError(f"{page.name} shows\n\n{shown}\nbut printed is\n\n{printed}\nafter\n\n{code}")
     return names
+
+
+def _python(code: str, page: Path, names: dict[str, Any]) -> str:
+    """What a block of Python prints; it defines names."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, str(page), "exec", dont_inherit=True), names)
+    return output.getvalue()
+
+
+def _shell(code: str) -> str:
+    """What a block of the shell prints."""
+    environment = {**os.environ, "COLUMNS": "100", "PYTHONPATH": str(README.parent)}
+    script = _SHELL.format(python=shlex.quote(sys.executable), code=code)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=False)
+    return done.stdout
 
 
 if __name__ == "__main__":
