@@ -94,6 +94,9 @@ def test_a_layout_has_so_many_even_files_that_skip_and_is_recorded(
     if kind is ZOrder or SOAK:  # an append knows of no kind
         written.append(places.limit(10))
         assert latest(written.store).header.layout == header.layout
+        geoskip.write(places.limit(20), folder, layout=kind("lng", "lat"), files=1, mode="append")
+        overlap = written.layout().overlap
+        assert (overlap.files, overlap.unarranged) == (27, 1), "the append that named the layout is recorded"
 
 
 EVERY_TYPE = {
@@ -299,10 +302,12 @@ def test_geometries_are_laid_out_by_their_centres(spark: Any, tmp_path: Path) ->
 def test_a_size_of_files_is_met_by_a_sample(spark: Any, places: Any, tmp_path: Path) -> None:
     wide = places.selectExpr("*", "uuid() AS note")
     wide = spark.createDataFrame(wide.collect(), wide.schema)
-    geoskip.write(wide, tmp_path / "s", layout=ZOrder("lng", "lat"), file_size="40 KiB")
+    written = geoskip.write(wide, tmp_path / "s", layout=ZOrder("lng", "lat"), file_size="40 KiB")
     sizes = [Path(file).stat().st_size for file in files_of(tmp_path / "s")]
     assert len(sizes) > 4
     assert 0.6 < np.mean(sizes) / (40 << 10) < 1.4
+    report = written.layout()
+    assert (report.layout, report.overlap.overlapping, written.indexes) == ("zorder(lng, lat)", 0, ())
 
 
 def test_a_dataframe_without_rows_is_written_with_its_columns(spark: Any, places: Any, tmp_path: Path) -> None:

@@ -148,6 +148,8 @@ def test_files_in_order_and_large_enough_stay(spark, tmp_path):
     assert read(spark, tmp_path / "new") == before
     assert (place / "f0.parquet").read_bytes() == (tmp_path / "new" / "f0.parquet").read_bytes()
     assert report.build is None, "there was no index"
+    again = geoskip.dataset(spark, tmp_path / "new").rewrite(file_size=int(size * 1.1))
+    assert (again.layout, again.rewritten) == ("sort(a)", 0), "the layout is recorded all the same"
     with pytest.raises(InvalidSpecificationError, match="exists"):
         geoskip.dataset(spark, place).rewrite(Sort("a"), files=1, to=tmp_path / "new")
     with pytest.raises(InvalidSpecificationError, match=r"inside of .*: ?|inside of"):

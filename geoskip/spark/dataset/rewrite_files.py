@@ -27,7 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -36,8 +36,6 @@ from pyspark.sql import DataFrame
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, StoreError
 from geoskip.layout.layout_report import WRITES, layout_name, with_writes
 from geoskip.layout.specification import Layout
-from geoskip.lifecycle.transaction import Amend, CommitAttempt, perform
-from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
 from geoskip.sources.build_report import BuildReport
@@ -47,8 +45,9 @@ from geoskip.spark.build.layout_columns import LayoutColumns
 from geoskip.spark.build.listing import listing, qualified
 from geoskip.spark.build.spark_jobs import message_of, reason_of
 from geoskip.spark.build.spark_reader import restricted_to
-from geoskip.spark.dataset.create_refresh import ENGINE, create
+from geoskip.spark.dataset.create_refresh import create
 from geoskip.spark.dataset.file_ranges import current_snapshot
+from geoskip.spark.dataset.recorded_layout import record_layout
 from geoskip.spark.dataset.rewrite_choice import (
     Chosen,
     check_is_rewritable,
@@ -211,15 +210,9 @@ def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout |
 
 
 def _record(data: SparkData, snapshot: Snapshot | None, layout: Layout, chosen: Chosen) -> None:
-    """Record the layout of files that were in order already, where there are metadata."""
-    if snapshot is None or not chosen.is_whole or layout_name(snapshot.header.layout) == str(layout):
-        return
-
-    def renamed(attempt: CommitAttempt) -> Amend | None:
-        found = attempt.snapshot
-        return None if found is None else Amend.nothing(found, replace(found.header, layout=layout.to_json()))
-
-    perform(data.store, Verb.REFRESH, renamed, parameters={"layout": str(layout)}, by=ENGINE)
+    """Record the layout of files that were in order already."""
+    if chosen.is_whole and (snapshot is None or layout_name(snapshot.header.layout) != str(layout)):
+        record_layout(data, layout.to_json())
 
 
 class _Rewrite:
@@ -398,19 +391,21 @@ class _Rewrite:
 
     def _index(self) -> BuildReport | None:
         """Create the same indexes in the new folder, and record the layout."""
-        if self.snapshot is None or not self.snapshot.header.entries:
-            return None
         encryption = self.data.source.encryption or getattr(self.data.store, "encryption", None)
         target = DatasetSource(
             self.spark, self.folder.final, None, "parquet", dict(self.data.source.options), None, None,
             encryption if getattr(encryption, "key", None) is not None else None,
         )  # fmt: skip
-        header = self.snapshot.header
-        is_same = layout_name(header.layout) == str(self.layout)
-        whole = self.chosen.is_whole or is_same
-        writes = [*(header.layout.get(WRITES) or () if is_same else ()), *self.ids]
-        layout = {**self.layout.to_json(), WRITES: sorted(set(writes))} if whole else header.layout
-        return create(target, [entry.index for entry in header.entries], dict(layout))
+        recorded = self.snapshot.header.layout if self.snapshot is not None else {}
+        is_same = layout_name(recorded) == str(self.layout)
+        writes = [*(recorded.get(WRITES) or () if is_same else ()), *self.ids]
+        is_whole = self.chosen.is_whole or is_same
+        layout = {**self.layout.to_json(), WRITES: sorted(set(writes))} if is_whole else dict(recorded)
+        if self.snapshot is not None and (entries := self.snapshot.header.entries):
+            return create(target, [entry.index for entry in entries], layout)
+        if layout:
+            record_layout(SparkData(target, target.current_state()), layout)
+        return None
 
     def _switch(self, table: TableLocation) -> None:
         """Let the table read the new folder; back again where files were added meanwhile."""

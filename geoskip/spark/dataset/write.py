@@ -2,7 +2,7 @@
 
 The rows are arranged by :mod:`geoskip.spark.build.arrange`, written by Spark's own Parquet writer, and then indexed as
 any files are. Summaries are collected from the written files and not on the way: only those are known to be what a
-reader finds. The layout is recorded in the metadata, so it is recorded where there is an index.
+reader finds. The layout is recorded in the metadata.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from geoskip.spark.build.listing import qualified
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset
-from geoskip.spark.dataset.source import DatasetSource, table_format
+from geoskip.spark.dataset.recorded_layout import record_layout
+from geoskip.spark.dataset.source import DatasetSource, SparkData, table_format
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import check_session
 from geoskip.stores.base import Store
@@ -171,12 +172,17 @@ def write(
     if source.is_private():
         source.make_known(relation)
     before = latest(source.store(relation))
-    if indexes:
+    recorded = None
+    if layout is not None:
         known = before.header.layout if before is not None and earlier else {}
-        written = sorted(_files_of(source) - earlier)
-        create_refresh.create(source, indexes, None if layout is None else _recorded(layout, known, written))
-    elif before is not None and before.header.entries:
+        recorded = _recorded(layout, known, sorted(_files_of(source) - earlier))
+    if indexes:
+        create_refresh.create(source, indexes, recorded)
+        return Dataset(source)
+    if before is not None and before.header.entries:
         create_refresh.refresh(source)
+    if recorded is not None:
+        record_layout(SparkData(source, source.current_state()), recorded)
     return Dataset(source)
 
 

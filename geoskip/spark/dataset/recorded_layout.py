@@ -1,0 +1,42 @@
+"""The layout in a dataset's metadata, also where the dataset has no index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from geoskip.layout.layout_report import layout_name
+from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, perform
+from geoskip.lifecycle.verbs import Verb
+from geoskip.metadata import build_table
+from geoskip.sources.build_verbs import is_elsewhere
+from geoskip.spark.dataset.create_refresh import ENGINE
+from geoskip.spark.dataset.source import SparkData
+
+
+def record_layout(data: SparkData, layout: Mapping[str, Any]) -> None:
+    """Record a layout, in a first snapshot without an index where there are no metadata.
+
+    Nothing is recorded where the first metadata would be in clear, since no key is named, or where they are those of
+    another dataset.
+
+    Parameters
+    ----------
+    data
+        The dataset.
+    layout
+        The layout with the ids of the writes that arranged its rows, as JSON.
+    """
+    encryption = data.source.encryption
+
+    def recorded(attempt: CommitAttempt) -> Commit | Amend | None:
+        found = attempt.snapshot
+        if found is None:
+            is_clear = encryption is not None and encryption.key is None
+            return None if is_clear else Commit(replace(data.header(), layout=layout), build_table([], []))
+        if found.header.layout == layout or is_elsewhere(data, found.header):
+            return None
+        return Amend.nothing(found, replace(found.header, layout=layout))
+
+    perform(data.store, Verb.REFRESH, recorded, parameters={"layout": layout_name(layout)}, by=ENGINE)
