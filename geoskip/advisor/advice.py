@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any
@@ -17,6 +17,7 @@ from geoskip.report import count_of, size_of
 __all__ = ["Advice", "AdvisedIndex", "AdvisedLayout", "SuperfluousIndex", "python_of"]
 
 _LONGEST = 70
+_QUERIES_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ class Advice:
         The number of indexes that were tried on the sample.
     notes
         Sentences on what was left out.
+    queries
+        The texts of the queries by their numbers; of those that the session has seen, their conditions.
     """
 
     dataset: str
@@ -135,6 +138,7 @@ class Advice:
     budget: int = 0
     candidates: int = 0
     notes: tuple[str, ...] = ()
+    queries: Mapping[int, str] = field(default_factory=dict)
     build: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
     rewrite: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
 
@@ -191,6 +195,7 @@ class Advice:
             "candidates": self.candidates,
             "code": self.code,
             "notes": list(self.notes),
+            "queries": {str(number): text for number, text in self.queries.items()},
         }
 
     def __str__(self) -> str:
@@ -201,7 +206,7 @@ class Advice:
             for first, *cells, last in rows:
                 middle = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=False))
                 lines.append("  " + "  ".join([first.ljust(widths[0]), *middle, last]).rstrip())
-        lines += [f"  {line}" for line in self._remarks()]
+        lines += [f"  {line}" for line in (*self._remarks(), *self._queries())]
         return "\n".join([*lines, "", *self.code.splitlines()])
 
     __repr__ = __str__
@@ -211,7 +216,8 @@ class Advice:
             return "<tr>" + "".join(f'<{tag} style="{_CELL}">{html.escape(c)}</{tag}>' for c in cells) + "</tr>"
 
         table = "".join([row(_HEAD, "th"), *(row(cells, "td") for cells in self._rows())]) if self.indexes else ""
-        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._remarks())
+        lines = (*self._remarks(), *self._queries())
+        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         code = f"<pre>{html.escape(self.code)}</pre>"
         title = f"<p><b>geoskip</b>: {html.escape(self._title())}</p>"
         return f'{title}<table style="border-collapse:collapse">{table}</table><ul>{remarks}</ul>{code}'
@@ -256,6 +262,14 @@ class Advice:
         for query in self.estimate.untouched:
             yield f"it does not read this dataset: {_short(query)}"
         yield from self.notes
+
+    def _queries(self) -> Iterator[str]:
+        """The queries that the table names by their numbers."""
+        named = sorted({number for each in self.indexes for number in each.queries} & self.queries.keys())
+        for number in named[:_QUERIES_SHOWN]:
+            yield f"query {number}: {_short(self.queries[number])}"
+        if len(named) > _QUERIES_SHOWN:
+            yield f"and {len(named) - _QUERIES_SHOWN} more queries, in advice.queries"
 
 
 _HEAD = ("index", "saves files", "saves", "adds", "costs", "for queries")

@@ -295,7 +295,7 @@ class RefreshPlan:
     def _check(self, header: Header) -> None:
         """Raise where this cannot be laid over what others have committed."""
         here = self.build.data.header().source
-        for name in ("class", "options"):
+        for name in ("class", "options") if header.has_indexes else ():
             if header.source.get(name) != here.get(name):
                 raise ConflictError(
                     f"the metadata were made there with {name} {header.source.get(name)}, here the files are read with "

@@ -236,6 +236,11 @@ class Header:
         """The indexes with a column in the files table: those in use, then the deleted ones."""
         return self.entries + self.deleted
 
+    @property
+    def has_indexes(self) -> bool:
+        """True for an index in use or deleted, of any type; False where only a layout is recorded."""
+        return bool(self.stored or self.unread or self.unread_deleted)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "format": self.format,

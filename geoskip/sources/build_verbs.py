@@ -246,7 +246,7 @@ def check_same(data: BuildAccess, header: Header) -> None:
             f"the metadata in {data.store.location} are those of {header.root}, not of {data.root}; {way_out}"
         )
     now = data.header().source
-    for name in ("class", "options"):
+    for name in ("class", "options") if header.has_indexes else ():
         if header.source.get(name) != now[name]:
             raise InvalidSpecificationError(
                 f"{data.name} was indexed with {name} {header.source.get(name)}, now it is read with {now[name]}; "

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from geoskip.errors import MetadataError
+from geoskip.lifecycle.log import latest as latest_snapshot
 from geoskip.metadata import Snapshot
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores.base import Store
@@ -76,12 +77,13 @@ class DatasetCatalog:
         return True
 
     def another(self, root: str, store: Store) -> Store | None:
-        """Store with metadata of the dataset at ``root`` that queries use instead of this one, or None."""
+        """Store with indexes of the dataset at ``root`` that queries use instead of this one, or None."""
         current = self.store(root)
         if _is_same(current, store):
             return None
         try:
-            return None if current.latest() is None else current
+            found = latest_snapshot(current)
+            return current if found is not None and found.header.has_indexes else None
         except MetadataError:  # it may hold some
             return current
 

@@ -308,6 +308,8 @@ def test_a_size_of_files_is_met_by_a_sample(spark: Any, places: Any, tmp_path: P
     assert 0.6 < np.mean(sizes) / (40 << 10) < 1.4
     report = written.layout()
     assert (report.layout, report.overlap.overlapping, written.indexes) == ("zorder(lng, lat)", 0, ())
+    indexed = geoskip.dataset(spark, tmp_path / "s", mergeSchema=True)  # no index was built with other options
+    assert indexed.create_index(MinMax("lat")).layout.startswith("zorder(lng, lat)")
 
 
 def test_a_dataframe_without_rows_is_written_with_its_columns(spark: Any, places: Any, tmp_path: Path) -> None:

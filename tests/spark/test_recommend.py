@@ -254,6 +254,8 @@ def test_queries_have_the_numbers_that_they_were_given_with(spark: Any, fresh: A
     advice = geoskip.recommend(fresh, queries, sample=1, layouts=False)
     assert {each.queries for each in advice.indexes} == {(3,)}
     assert f"it does not read this dataset: {queries[0]}" in str(advice)
+    assert f"query 3: {QUERIES[0][:60]}" in str(advice)
+    assert advice.to_dict()["queries"] == {"2": queries[1], "3": QUERIES[0]}
     assert advice.layout is None
     with pytest.raises(InvalidSpecificationError, match="none is advised"):
         advice.apply(layout=True)

@@ -150,6 +150,9 @@ def test_files_in_order_and_large_enough_stay(spark, tmp_path):
     assert report.build is None, "there was no index"
     again = geoskip.dataset(spark, tmp_path / "new").rewrite(file_size=int(size * 1.1))
     assert (again.layout, again.rewritten) == ("sort(a)", 0), "the layout is recorded all the same"
+    elsewhere = geoskip.dataset(spark, tmp_path / "new", metadata=tmp_path / "metadata")
+    elsewhere.create_index(MinMax("a"))
+    assert same_as_off(lambda: elsewhere.to_df().where("a = 17")).files_kept == 1
     with pytest.raises(InvalidSpecificationError, match="exists"):
         geoskip.dataset(spark, place).rewrite(Sort("a"), files=1, to=tmp_path / "new")
     with pytest.raises(InvalidSpecificationError, match=r"inside of .*: ?|inside of"):

@@ -117,6 +117,7 @@ def recommend(
         budget=limit,
         candidates=len(sampled.proposed),
         notes=tuple(notes),
+        queries={query.number: query.text for query in asked},
         build=lambda: dataset.create_index(*specifications),
         rewrite=lambda: _rewritten(dataset, layout),
     )
