@@ -36,7 +36,7 @@ from geoskip.indexes.range_clauses import (
     RangeMeets,
     RangesCompare,
 )
-from geoskip.indexes.stored_bounds import bound_type, bounds, merged, of_texts
+from geoskip.indexes.stored_bounds import LONGEST, bound_type, bounds, merged, of_texts
 from geoskip.predicates import (
     NEGATED,
     And,
@@ -95,7 +95,7 @@ class MinMax(Index):
         """The summary of a row group from its Parquet statistics; None where they are not exact.
 
         Those of floats leave NaN out. Text that a writer shortened without notice has equal ends only where all of it
-        is equal.
+        is equal; the ends of long text are not taken for exact.
 
         Parameters
         ----------
@@ -110,8 +110,10 @@ class MinMax(Index):
         exact = sql_type(kind).is_plain and not sql_type(kind).is_floating
         if not exact or not (known or nulls == rows):
             return None
-        text = of_texts(low, high, nulls=nulls, rows=rows) if isinstance(low, bytes) else None
-        return text or {"min": low, "max": high, "exact": True, "nulls": nulls, "nans": 0, "rows": rows}
+        if isinstance(low, bytes):
+            text = of_texts(low, high, nulls=nulls, rows=rows)
+            return {**text, "exact": text["exact"] and max(len(low), len(high)) <= LONGEST}
+        return {"min": low, "max": high, "exact": True, "nulls": nulls, "nans": 0, "rows": rows}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """The least of the minima, the greatest of the maxima, the sums of the counts."""

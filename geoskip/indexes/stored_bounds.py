@@ -23,7 +23,9 @@ from geoskip.types import sql_type
 PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}
 """The units of timestamps that are not microseconds."""
 LONGEST = 32
-"""The bytes of a string that a bound keeps."""
+"""The bytes of a string that a bound keeps, beside those that both bounds of a file begin with."""
+_MOST_SHARED = 224
+"""The bytes of the latter, at most: files in an order of paths or URLs are told apart by what follows."""
 
 _WAYS_OUT = (
     (r"array|map|struct", "index a field of it, or a function of it such as size({})"),
@@ -80,7 +82,10 @@ def of_texts(low: bytes, high: bytes, *, nulls: int, rows: int) -> dict[str, Any
     nulls, rows : int
         How many rows are NULL, and how many there are.
     """
-    short, tall = low[:LONGEST], shortened(high)
+    pairs = enumerate(zip(low[:_MOST_SHARED], high, strict=False))
+    shared = next((at for at, (one, other) in pairs if one != other), min(len(low), len(high), _MOST_SHARED))
+    longest = LONGEST + shared
+    short, tall = low[:longest], shortened(high, longest)
     return _summary(short, tall, exact=(short, tall) == (low, high), nulls=nulls, rows=rows)
 
 
@@ -94,23 +99,23 @@ def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return _summary(low, high, exact=all(part.get("exact", True) for part in parts), **counts)
 
 
-def shortened(value: bytes) -> bytes | None:
-    """An upper bound of at most LONGEST bytes for all texts that begin like one; None is unbounded.
+def shortened(value: bytes, longest: int = LONGEST) -> bytes | None:
+    """An upper bound of at most so many bytes for all texts that begin like one; None is unbounded.
 
     Text is cut between code points and its last one raised, so that the bound is text again.
 
     >>> shortened(b"short"), shortened(b"x" * 99) == b"x" * 31 + b"y", shortened(bytes([255]) * 99)
     (b'short', True, None)
     """
-    if len(value) <= LONGEST:
+    if len(value) <= longest:
         return value
-    cut = LONGEST
-    while cut > LONGEST - 4 and value[cut] & 0xC0 == 0x80:
+    cut = longest
+    while cut > longest - 4 and value[cut] & 0xC0 == 0x80:
         cut -= 1
     try:
         return _raised(value[:cut].decode("utf-8"))
     except UnicodeDecodeError:
-        return successor(value[:LONGEST])
+        return successor(value[:longest])
 
 
 def _raised(text: str) -> bytes | None:

@@ -35,6 +35,8 @@ from geoskip.indexes.geobox.units import units_of
 
 SHARES = (0.0, 0.001, 0.01, 0.1)
 """Shares of the rows whose expected files are reported; 0 is a point."""
+_NARROWEST = 1e-200
+"""Share of the line that a file's range must be wide: the density of a narrower one could be infinite."""
 _PAIRS = 1 << 22
 """Pairs of files that are compared at once."""
 
@@ -274,12 +276,14 @@ def _distribution(ranges: FileRanges) -> tuple[Doubles, Doubles]:
 
     The line is cut into the distinct bounds and the gaps between them; within a piece the density is constant.
     """
-    at, step = ranges.positions, ranges.step
+    most = np.frexp(np.abs(ranges.positions).max(initial=0.0))[1]
+    scale = 2.0 ** min(int(most), 1023)  # so that no width is infinite
+    at, step = ranges.positions / scale, ranges.step / scale
     length = np.zeros(max(2 * len(at) - 1, 1))
     length[::2] = step
     length[1::2] = np.maximum(np.diff(at) - step, 0.0)
     width = at[ranges.high] - at[ranges.low] + step
-    spread = width > 0
+    spread = width > _NARROWEST
     rows = ranges.values if ranges.values.any() else np.ones(len(ranges))
     density = rows[spread] / width[spread]
     mass = length * _stacked(2 * ranges.low[spread], 2 * ranges.high[spread] + 1, density, len(length))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 from decimal import Decimal
 
@@ -82,18 +83,31 @@ def test_a_string_that_is_not_utf8_neither_fails_nor_is_replaced() -> None:
 @pytest.mark.parametrize("last", ["x", "é", "\ud7ff", "\U0001f600", "\U0010ffff"])
 def test_a_shortened_upper_bound_is_text_above_the_value_and_all_that_begin_like_it(last: str) -> None:
     value = ("y" * 31 + last * 2 + "tail").encode()
-    found = MinMax("s").collect(pa.array([value], pa.binary()))
+    found = MinMax("s").collect(pa.array([b"a", value], pa.binary()))
     assert found is not None
     assert not found["exact"]
-    assert found["min"] == value[:32] <= value < found["max"]
+    assert value < found["max"]
     assert value[:32] + b"\xff" * 9 < found["max"]
     assert len(found["max"]) <= 33
     found["max"].decode("utf-8")
 
 
+@pytest.mark.parametrize("shared", [0, 1, 60, 172, 224, 300])
+def test_bounds_keep_what_tells_files_of_a_long_common_prefix_apart(shared: int) -> None:
+    files = [[f"{'x' * shared}/{10 * file + row:06}/{'tail' * 20}" for row in range(10)] for file in range(9)]
+    found = [MinMax("s").collect(pa.array(texts)) for texts in files]
+    for texts, bounds in zip(files, found, strict=True):
+        assert bounds is not None
+        assert bounds["min"] <= texts[0].encode()
+        assert texts[-1].encode() <= bounds["max"]
+        assert len(bounds["min"]) <= 256 >= len(bounds["max"]) - 3
+    if shared <= 224:
+        assert all(one["max"] < other["min"] for one, other in itertools.pairwise(found))
+
+
 def test_a_bound_that_cannot_be_raised_is_open_and_stays_so_when_parts_are_merged() -> None:
     index = MinMax("s")
-    high = index.collect(pa.array(["\U0010ffff" * 9]))
+    high = index.collect(pa.array(["b", "\U0010ffff" * 9]))
     low = index.collect(pa.array(["a"]))
     empty = index.collect(pa.array([None], pa.string()))
     assert high is not None

@@ -131,6 +131,17 @@ def test_a_narrow_file_beside_a_wide_one_loses_no_weight():
     assert got.files_read[0] == pytest.approx((2 + 1 + 2) / 3)
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_widest_and_the_narrowest_ranges_of_doubles_have_figures():
+    infinite = float("inf")
+    files = ([-1.7e308, 1.7e308], [0.0, 5e-324], [-infinite, -1e308], [1e308, infinite], [0.0, 1e-310], [-0.0])
+    got = clustering(ranges(*files, kind=pa.float64()))
+    assert all(1 <= read <= len(files) for read in got.files_read)
+    assert got.files_read == tuple(sorted(got.files_read))
+    tiny = clustering(ranges([0.0, 5e-324], [1e-323, 1e-310], kind=pa.float64()))
+    assert tiny.files_read[0] == pytest.approx(1)
+
+
 boxes = st.lists(
     st.tuples(*(st.tuples(st.integers(0, 6), st.integers(0, 4)) for _ in range(2)), st.integers(0, 2)),
     min_size=1,
