@@ -82,6 +82,14 @@ def recommend(
         no index that pays has room.
     DatasetNotFoundError
         Where the dataset has no files.
+
+    Notes
+    -----
+    Savings are those of the sampled files. Where an index saves no more beside others than alone, as of conditions that
+    are joined by AND, a set is chosen that saves at least 1/2 (1 - 1/e) = 0.316 of the most that any set within the
+    budget saves; in tests against all sets of small cases it was 0.9 or more. Indexes that save only together, as of
+    the sides of an OR, are taken in pairs, for which the same holds. :mod:`geoskip.advisor.selection` has the proof's
+    conditions. A set that saves less than it stores is not chosen, however large the budget.
     """
     limit = _budget(budget)
     check_share(_SHARE if sample is None else sample, _CONFIDENCE)
