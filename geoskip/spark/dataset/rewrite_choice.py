@@ -159,8 +159,10 @@ def choose_files(
     allowed = np.array([among is None or plain_uri(file.uri) in among for file in listed], dtype=bool)
     sizes = np.array([file.size for file in listed], dtype=np.float64)
     target = float(file_size) if file_size is not None else sizes[allowed].sum() / max(files or 1, 1)
-    found = dataset_ranges(data, snapshot, layout.expressions)
-    ranges = list(found.of(layout.expressions).values())
+    folders_of = {name.lower() for name in data.state.relation.partitions}  # each file has one value of these
+    texts = [text for text in layout.expressions if text.strip().strip("`").lower() not in folders_of]
+    found = dataset_ranges(data, snapshot, texts)
+    ranges = list(found.of(texts).values())
     paths = found.table["path"].to_pylist()
     recorded = snapshot.header.layout if snapshot is not None else {}
     writes = recorded.get(WRITES) or () if layout_name(recorded) == str(layout) else ()
@@ -169,7 +171,9 @@ def choose_files(
     ranges = [each.take(at) for each in ranges]
     paths = [paths[number] for number in at]
     stray = out_of_order(ranges, paths, list(writes))
-    if len(ranges) < len(layout.expressions):  # no bounds of some: nothing says that files are in order
+    if not texts:
+        stray = np.zeros(len(listed), dtype=bool)
+    elif not all(found.of([text]) for text in texts):  # nothing says that files are in order
         stray = np.ones(len(listed), dtype=bool)
     chosen = np.zeros(len(listed), dtype=bool)
     folders = np.array([partition_of(path) for path in paths], dtype=object)

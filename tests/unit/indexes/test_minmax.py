@@ -115,7 +115,7 @@ def test_a_bound_that_cannot_be_raised_is_open_and_stays_so_when_parts_are_merge
     assert empty is not None
     whole = index.merge([low, high, empty])
     assert (whole["min"], whole["max"], whole["exact"]) == (b"a", None, False)
-    assert (whole["nulls"], whole["rows"]) == (1, 3)
+    assert (whole["nulls"], whole["rows"]) == (1, 4)
     assert index.merge([low, empty])["max"] == b"a"
 
 
