@@ -230,6 +230,7 @@ def test_a_layout_keeps_partitions_and_counts_existing_indexes(spark: Any, many:
         ({"layout": "zorder(id)"}, InvalidSpecificationError, r"layout= takes a layout such as ZOrder\('lng', 'lat'\)"),
         ({"layout": ZOrder("idd")}, UnknownColumnError, "did you mean id"),
         ({"layout": ZOrder("tags")}, UnsupportedColumnError, r"zorder\(tags\): tags is of type map"),
+        ({"layout": ZOrder("tags"), "indexes": []}, UnsupportedColumnError, r"tags is of type map"),
         ({"layout": ZOrder("id"), "files": 0}, InvalidSpecificationError, "files= takes a number of files, at least 1"),
         ({"layout": ZOrder("id"), "file_size": "big"}, InvalidSpecificationError, "file_size= takes bytes or a text"),
         ({"layout": ZOrder("id"), "files": 2, "file_size": 9}, InvalidSpecificationError, "and not both"),

@@ -32,6 +32,7 @@ from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.advisor.simulated_layout import SimulatedLayout, sample_rows, simulate_layout
 from geoskip.spark.advisor.workload_log import logged_conditions
+from geoskip.spark.build.layout_columns import LayoutColumns
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.handle import Dataset
 
@@ -158,6 +159,8 @@ def what_if(
     chosen = choose_files(state, sample, seed)
     size = sum(file.size for file in state.files)
     count = _files_of_layout(layout, files, file_size, len(state.files), size)
+    if layout is not None:
+        LayoutColumns.of(state.frame, layout)  # raises for what the rows lack, or has no order
     asked, untouched = asked_queries(dataset, state, queries)
     sampled = sample_files(dataset, proposed, chosen, state=state)
     found = WhatIf(
