@@ -173,7 +173,7 @@ def test_partitions_are_rewritten_one_by_one_and_others_stay(spark, partitioned)
     assert read(spark, whole.path) == before
     assert {Path(name).parts[0] for name in files_of(local(whole.path))} == {"day=1", "day=2"}
     by_day = geoskip.dataset(spark, whole.path).rewrite(Sort("Day", "b"), files=4)
-    assert by_day.rewritten == 4
+    assert by_day.files_after == 4
     assert geoskip.dataset(spark, by_day.path).rewrite(files=4).rewritten == 0, "all files of a folder have one day"
     for where, message in (("a = 1", "partition columns day alone"), ("day =", "partition columns day"), (" ", "SQL")):
         with pytest.raises(InvalidSpecificationError, match=message):
