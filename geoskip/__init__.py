@@ -130,6 +130,7 @@ if TYPE_CHECKING:
     from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, session
     from geoskip.spark.st_functions import register_functions
     from geoskip.spark.statement_answers import sql
+    from geoskip.spark.worker_archive import worker_archive
     from geoskip.stores.encryption import Encryption
     from geoskip.stores.keyring import KeyRing
 
@@ -203,6 +204,7 @@ __all__ = [
     "wait_for_audits",
     "what_if",
     "why_not",
+    "worker_archive",
     "workload",
     "workload_log",
     "write",
@@ -248,6 +250,7 @@ _SPARK = {
     **dict.fromkeys(("configure", "disable", "disabled", "enable", "is_enabled", "session"), "session"),
     "register_functions": "st_functions",
     "sql": "statement_answers",
+    "worker_archive": "worker_archive",
     **dict.fromkeys(("WhatIf", "what_if"), "advisor.what_if"),
     **dict.fromkeys(("Advice", "recommend"), "advisor.recommend"),
 }

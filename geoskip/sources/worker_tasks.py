@@ -11,16 +11,18 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from geoskip.indexes.base import Index
 from geoskip.indexes.stored_bounds import sharing
 from geoskip.sources.arrow_reader import FileResult, ValueGatherer, cache_zip_directories, read_files
 from geoskip.sources.footers import IndexPlan
 
 _AT_ONCE = 500
-_MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"
+MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"
 
 
 def read_shares(
@@ -30,6 +32,11 @@ def read_shares(
     cache_zip_directories()
     for share in shares:
         yield [*read_files(share, plans, case_sensitive)]
+
+
+def tasks_of(index: Index) -> list[Any]:
+    """Tasks that build one index, of nothing: what they import is what a worker needs."""
+    return [partial(read_shares, [IndexPlan(str(index), index)], False), summarising_task([(index, ())], 1, str)]
 
 
 Plans = Sequence[tuple[Any, tuple[int, ...]]]
@@ -56,7 +63,7 @@ def summarising_task(
                     gatherer = ValueGatherer(plans)
                 path = found
                 if first > 1 and not all(map(_is_json, rows.column(1).drop_null())):
-                    done.append(pickle.dumps((plain_uri(decoded(path)), _MALFORMED)))
+                    done.append(pickle.dumps((plain_uri(decoded(path)), MALFORMED)))
                 gatherer.add(rows.columns[first:], rows.num_rows)
             if len(done) >= _AT_ONCE:
                 yield payload_batch(done)

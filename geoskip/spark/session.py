@@ -36,6 +36,7 @@ from geoskip.spark.catalog import KEYS, DatasetCatalog
 from geoskip.spark.rule.bridge import Bridge
 from geoskip.spark.st_functions import candidates, register_functions
 from geoskip.spark.statistics_function import register_statistics
+from geoskip.spark.workers import is_cluster
 from geoskip.statements.parser import STATEMENTS
 from geoskip.stores.keyring import KeyKeeper
 
@@ -172,6 +173,8 @@ def disabled(spark: SparkSession) -> Iterator[None]:
 
 
 def _check_workers(spark: SparkSession) -> None:
+    if is_cluster(spark):  # whose workers a build asks itself
+        return
     python = spark.sparkContext.pythonExec
     found = shutil.which(python) or python
     if os.path.realpath(found) == os.path.realpath(sys.executable) and found == sys.executable:

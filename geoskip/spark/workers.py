@@ -120,7 +120,8 @@ def packages_of_function(implementation: str, flags: Collection[str]) -> set[str
     """
     if not implementation.startswith("python:"):
         return set()
-    parts = implementation.removeprefix("python:").partition("#")[0].split(".")
+    name = implementation.removeprefix("python:").partition("#")[0]
+    parts = [] if "<" in name else name.split(".")  # a lambda or inner function is pickled by its code
     names = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
     module = next((name for name in names if name in sys.modules), None)
     found = packages_of_modules([module] if module else [])
@@ -140,6 +141,8 @@ class WorkerPython:
     """The Python and the number of workers that answered, in words."""
     unusable: str | None = None
     """The reason why no Python function can run."""
+    sent: tuple[int, ...] = ()
+    """Numbers of files that the driver had sent to the workers: with others the answers may change."""
 
 
 _probed: weakref.WeakKeyDictionary[SparkContext, WorkerPython] = weakref.WeakKeyDictionary()
@@ -149,7 +152,11 @@ _probing = threading.RLock()
 def missing_on_workers(spark: SparkSession, packages: Collection[str]) -> str | None:
     """Clause that names those of some packages that the workers lack; None where they lack nothing."""
     with _probing:
-        known = _probed.setdefault(spark.sparkContext, WorkerPython({}))
+        context: Any = spark.sparkContext
+        sent = (len(context._python_includes), len(context.listFiles), len(context.listArchives))
+        known = _probed.get(context)
+        if known is None or known.sent != sent:
+            known = _probed[context] = WorkerPython({}, sent=sent)
         new = sorted(set(packages) - known.lacks.keys())
         if new and known.unusable is None:
             _probe(spark, known, new)

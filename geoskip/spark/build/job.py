@@ -1,10 +1,11 @@
 """The build: one Spark job for all files and all indexes.
 
-Three readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
+Four readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
 (:mod:`geoskip.sources.arrow_reader`), and Spark's own reader with ``mapInArrow`` for all else: other formats,
 geometries, other file systems, and single files whose values Arrow would read differently. Spark evaluates expressions
 over one column from the values that Arrow read (:mod:`geoskip.spark.build.distinct_values`); other expressions need
-Spark's reader, which then serves all indexes.
+Spark's reader, which then serves all indexes. Where the workers of a cluster lack what Python tasks need, Spark's own
+aggregates serve, for the indexes that they can collect (:mod:`geoskip.spark.build.sql_reader`).
 
 Some indexes choose their parameters first (:mod:`geoskip.sources.sampled_values`), from a sample that is read in a job
 of its own, or by the driver where the files are small local ones of Parquet.
@@ -17,9 +18,10 @@ from functools import partial
 
 import pyarrow as pa
 
+from geoskip.errors import EnvironmentProblem
 from geoskip.indexes.base import Index
 from geoskip.metadata import IndexEntry
-from geoskip.predicates import Column
+from geoskip.predicates import Call, Column, walk
 from geoskip.sources.arrow_reader import SPARK, FileResult
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.built_rows import BuiltRows, build_rows
@@ -27,10 +29,13 @@ from geoskip.sources.dependencies import ID_OF
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.sampled_values import prepared
+from geoskip.sources.worker_tasks import tasks_of
 from geoskip.spark.analysis import arrow_type, columns_for
 from geoskip.spark.build.distinct_values import compute_expressions, expression_plan
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_reader import read_through_arrow, read_through_spark
+from geoskip.spark.build.sql_reader import needs_no_python, read_through_aggregates
+from geoskip.spark.workers import is_cluster, missing_on_workers, packages_of, packages_of_function, way_out
 from geoskip.stores.log_files import local_path
 
 _PARQUET = (
@@ -73,6 +78,8 @@ def read(
         Read the files that Python tasks would open in the driver, without a job.
     """
     summarised: list[FileResult] = []
+    if not in_driver and not check_workers(state, entries):
+        return {each.path: each for each in read_through_aggregates(state, entries, files)}
     plans = _plans(state.relation, entries, files)
     sensitive = str(state.relation.settings.get("spark.sql.caseSensitive")).lower() == "true"
     if plans is not None and files and len(plans) == len(entries):
@@ -90,6 +97,37 @@ def read(
         declined = read_through_spark(state, entries, left)
         results |= {each.path: each for each in declined}
     return results
+
+
+def check_workers(state: SourceState, entries: Sequence[IndexEntry]) -> bool:
+    """Test whether the workers can run the tasks of a build; True where Spark runs on this machine alone.
+
+    Where they cannot, Spark's aggregates collect the indexes instead.
+
+    Raises
+    ------
+    EnvironmentProblem
+        Where aggregates cannot: it names these indexes, and all that the workers lack for them.
+    """
+    if not is_cluster(state.spark):
+        return True
+    needed = {entry.name: packages_of(tasks_of(entry.index)) | _packages_of_functions(entry) for entry in entries}
+    if missing_on_workers(state.spark, set().union(*needed.values())) is None:
+        return True
+    lacking = [entry for entry in entries if missing_on_workers(state.spark, needed[entry.name])]
+    refused = [entry.name for entry in lacking if not needs_no_python(entry.index)]
+    if refused:
+        why = missing_on_workers(state.spark, set().union(*(needed[name] for name in refused)))
+        raise EnvironmentProblem(
+            f"{', '.join(refused)} cannot be built on this cluster: {why}. {way_out()}. Without them geoskip builds "
+            "minmax(...) and valuelist(...) over columns and SQL expressions"
+        )
+    return False
+
+
+def _packages_of_functions(entry: IndexEntry) -> set[str]:
+    calls = [vertex for bound in entry.index.bound for vertex in walk(bound) if isinstance(vertex, Call)]
+    return set().union(*(packages_of_function(call.implementation or "", call.flags) for call in calls))
 
 
 def needs_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> bool:
@@ -115,6 +153,7 @@ def _plans(
 
 def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
     """Entries of a build, each with an index that has chosen its parameters."""
+    check_workers(state, entries)
 
     def reads(
         samples: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_process: bool

@@ -11,9 +11,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from geoskip.errors import EnvironmentProblem, GeoskipError
+from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
 from geoskip.sources.progress import progress_display
+from geoskip.spark.workers import explained
 
 _PATIENCE = 2.0
 _WAYS_OUT = (
@@ -114,14 +115,8 @@ def explain_worker_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = str(error)
-        missing = re.search(r"No module named '([^']+)'", text)
-        if missing or "PYTHON_VERSION_MISMATCH" in text:
-            why = f"lack the package {missing.group(1)}" if missing else "run another version of Python"
-            raise EnvironmentProblem(
-                f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the "
-                "session is made, or make it with geoskip.session()"
-            ) from error
+        if (problem := explained(error)) is not None:
+            raise problem from error
         raise
 
 

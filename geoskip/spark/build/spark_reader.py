@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -97,12 +98,23 @@ def read_through_arrow(
         return [result for chunk in job.collect() for result in chunk]
 
 
+ReadingJob = Callable[[SourceState, Sequence[IndexEntry], Sequence[ListedFile]], list[FileResult]]
+"""Summarises files through Spark's own reader; raises Spark's errors."""
+
+
 def read_through_spark(
-    state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
+    state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile], job: ReadingJob | None = None
 ) -> list[FileResult]:
     """Summaries through Spark's own reader: one job, and further ones for each file that cannot be read.
 
     A file of JSON with a malformed record is left out: its values depend on the columns that a query reads.
+
+    Parameters
+    ----------
+    state, entries, files
+        The dataset, the indexes to build, and the files to read.
+    job
+        The job that summarises some files. Default: Python tasks over what Spark has read.
 
     Raises
     ------
@@ -115,7 +127,7 @@ def read_through_spark(
     while groups:
         group = groups.pop()
         try:
-            found += _one_job(state, entries, group)
+            found += (job or _one_job)(state, entries, group)
         except (PySparkException, Py4JJavaError) as error:
             message = message_of(error)
             unreadable = _unreadable_file(message, group)
@@ -169,27 +181,59 @@ def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Se
     return None
 
 
+@dataclass(frozen=True)
+class SelectedValues:
+    """Rows of some files: the file's path, for JSON what could not be converted, and the values."""
+
+    frame: DataFrame
+    first: int
+    """Number of columns before the values."""
+    plans: Plans
+    """The indexes, each with the numbers of its values."""
+    decoded: Callable[[str], str]
+    """Decodes the path."""
+
+    @classmethod
+    def of(
+        cls, state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
+    ) -> SelectedValues | None:
+        """Select the values of all expressions; None for JSON through a view that hides malformed records."""
+        chosen = restricted_to(state, files)
+        of_table = state.relation.is_of("iceberg")  # which names files as they are, and has no column `_metadata`
+        chosen, path = _with_file_name(chosen) if of_table else with_path(chosen)
+        of_json = state.relation.is_of("Json")
+        texts: dict[str, int] = {}
+        for entry in entries:
+            for text in state.relation.texts_of(entry.index):
+                texts.setdefault(text, len(texts))
+        if of_json and _BAD not in chosen.columns:
+            return None
+        first = [path.alias("_file"), *([F.col(_BAD)] if of_json else [])]
+        plans = [(e.index, tuple(texts[text] for text in state.relation.texts_of(e.index))) for e in entries]
+        frame = chosen.select(*first, *arrow_columns(chosen, list(texts)))
+        return cls(frame, len(first), plans, str if of_table else unquote)
+
+    @property
+    def types(self) -> list[pa.DataType]:
+        """Arrow types of the values."""
+        return [arrow_type(field) for field in self.frame.schema.fields[self.first :]]
+
+
 def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[FileResult]:
-    chosen = restricted_to(state, files)
-    of_table = state.relation.is_of("iceberg")  # which names files as they are, and has no column `_metadata`
-    chosen, path = _with_file_name(chosen) if of_table else with_path(chosen)
-    of_json = state.relation.is_of("Json")
-    texts: dict[str, int] = {}
-    for entry in entries:
-        for text in state.relation.texts_of(entry.index):
-            texts.setdefault(text, len(texts))
-    if of_json and _BAD not in chosen.columns:
-        return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
-    first = [path.alias("_file"), *([F.col(_BAD)] if of_json else [])]
-    selected = chosen.select(*first, *arrow_columns(chosen, list(texts)))
-    plans = [(entry.index, tuple(texts[text] for text in state.relation.texts_of(entry.index))) for entry in entries]
+    selected = SelectedValues.of(state, entries, files)
+    if selected is None:
+        return hidden_by_a_view(files)
     tasks = tasks_for(state.spark, files)
-    task = summarising_task(plans, len(first), str if of_table else unquote)
-    job = selected.coalesce(tasks).mapInArrow(task, _SCHEMA)
+    task = summarising_task(selected.plans, selected.first, selected.decoded)
+    job = selected.frame.coalesce(tasks).mapInArrow(task, _SCHEMA)
     with show_progress(state.spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
         found = [pickle.loads(row["payload"]) for row in job.collect()]
-    nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[len(first) :]]
-    return _results(found, entries, files, nothing, plans)
+    return results_of(found, entries, files, selected)
+
+
+def hidden_by_a_view(files: Sequence[ListedFile]) -> list[FileResult]:
+    """Results of files of JSON that are left out, since a view hides malformed records."""
+    return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
 
 
 def restricted_to(state: SourceState, files: Sequence[ListedFile]) -> DataFrame:
@@ -241,17 +285,26 @@ def arrow_columns(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
     return [converted(column, field) for column, field in zip(columns, fields, strict=True)]
 
 
-def _results(
+def results_of(
     rows: Iterable[tuple[str, list[RowSummaries] | str]],
     entries: Sequence[IndexEntry],
     files: Sequence[ListedFile],
-    nothing: Sequence[pa.Array],
-    plans: Plans,
+    selected: SelectedValues,
+    reader: str = "spark",
 ) -> list[FileResult]:
     """Results of files, merged from the summaries of their parts.
 
     A text in place of parts is the problem of the file. A file without rows is empty: that is certain since every row
     came from one of the files, else GeoskipError is raised.
+
+    Parameters
+    ----------
+    rows
+        Paths, each with summaries or a problem.
+    entries, files, selected
+        The indexes, the files, and the values that the summaries are of.
+    reader
+        Name of the reader, for reports.
     """
     results = {plain_uri(file.uri): FileResult(file.uri, size=file.size) for file in files}
     parts: dict[str, list[RowSummaries]] = {}
@@ -267,8 +320,8 @@ def _results(
     named = [(entry.name, entry.index) for entry in entries]
     for path in results:
         if path not in parts:
-            gatherer = ValueGatherer(plans)
-            gatherer.add(nothing, 0)
+            gatherer = ValueGatherer(selected.plans)
+            gatherer.add([pa.array([], kind) for kind in selected.types], 0)
             parts[path] = gatherer.finish()
-    store_summaries(((result, named, parts[path]) for path, result in results.items()), "spark")
+    store_summaries(((result, named, parts[path]) for path, result in results.items()), reader)
     return list(results.values())

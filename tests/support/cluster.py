@@ -1,0 +1,151 @@
+"""A standalone cluster of one master and two workers, in JVMs of their own on the loopback address."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import venv
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+import geoskip
+import udf_mappings
+
+SPARK_HOME = Path(pyspark.__file__).parent
+OPENED = ("java.lang", "java.lang.invoke", "java.io", "java.net", "java.nio", "java.util", "java.util.concurrent")
+PATIENCE = 120
+
+
+@contextmanager
+def standalone_cluster(folder: Path) -> Iterator[str]:
+    """Start the daemons, wait until both workers are registered, and yield the master's address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"spark://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        log = folder / "master.log"
+        stack.enter_context(
+            _daemon(log, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+        )
+        _wait_for(log, "Starting Spark master", 1)
+        for number in range(2):
+            place = folder / f"worker-{number}"
+            place.mkdir()
+            size = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0")
+            stack.enter_context(
+                _daemon(folder / f"worker-{number}.log", "worker.Worker", *size, "--work-dir", str(place), address)
+            )
+        _wait_for(log, "Registering worker", 2)
+        yield address
+
+
+@contextmanager
+def _daemon(log: Path, name: str, *arguments: str) -> Iterator[None]:
+    java = Path(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java"
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    small = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    scala = re.search(r"scala-library-(\d+\.\d+)", " ".join(os.listdir(SPARK_HOME / "jars")))
+    assert scala is not None
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+    environment |= {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": scala[1], "SPARK_LOCAL_IP": "127.0.0.1"}
+    main = f"org.apache.spark.deploy.{name}"
+    command = [str(java), *opened, *small, "-cp", f"{SPARK_HOME}/jars/*", main, *arguments]
+    with log.open("wb") as printed:
+        process = subprocess.Popen(command, stdout=printed, stderr=printed, env=environment, cwd=log.parent)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_for(log: Path, text: str, times: int) -> None:
+    end = time.monotonic() + PATIENCE
+    while log.read_text("utf-8", "replace").count(text) < times:
+        if time.monotonic() > end:
+            raise TimeoutError(f"no {text!r} in:\n{log.read_text('utf-8', 'replace')[-3000:]}")
+        time.sleep(0.1)
+
+
+@contextmanager
+def session_on(address: str, python: str | Path, config: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """A session on a cluster whose workers run some Python; the driver's JVM serves one after the other."""
+    before = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = str(python)
+    settings = {
+        "spark.master": address,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.geoskip.planning.budget": "120",
+    }
+    try:
+        spark = geoskip.session("geoskip-clusters", sedona=False, config={**settings, **(config or {})})
+        spark.sparkContext.setLogLevel("OFF")
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    finally:
+        os.environ.pop("PYSPARK_PYTHON")
+        if before is not None:
+            os.environ["PYSPARK_PYTHON"] = before
+
+
+def python_with(folder: Path, packages: Iterable[str] = ()) -> Path:
+    """A Python of the driver's version in a new environment, with links to some distributions of the driver."""
+    venv.create(folder, symlinks=True)
+    site = folder / "lib" / "python{}.{}".format(*sys.version_info[:2]) / "site-packages"
+    for name in packages:
+        found = distribution(name)
+        tops = {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__", "lib64"}
+        for top in tops:
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(found.locate_file(top))))
+    return folder / "bin" / "python"
+
+
+def zip_of_geoskip(path: Path) -> Path:
+    """Zip of geoskip and the mappings, as one gives it to ``--py-files``."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for package in (geoskip, udf_mappings):
+            root = Path(str(package.__file__)).parent
+            for file in root.rglob("*"):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    archive.write(file, file.relative_to(root.parent))
+    return path
+
+
+def jobs_of(spark: Any, run: Any) -> tuple[Any, int]:
+    """What a call returns or raises, and how many jobs it ran."""
+    tracker = spark.sparkContext._jsc.sc().statusTracker()
+    spark.sparkContext.setJobGroup("counted", "counted")
+    before = len(tracker.getJobIdsForGroup("counted"))
+    try:
+        found = run()
+    except Exception as error:
+        found = error
+    return found, len(tracker.getJobIdsForGroup("counted")) - before
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder, whatever is in it."""
+    shutil.rmtree(folder, ignore_errors=True)
