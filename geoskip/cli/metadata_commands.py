@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from geoskip.cli.datasets import MetadataOptions, SparkOptions, is_local, store_
 from geoskip.cli.output import Json, show_json, show_table, waiting
 
 if TYPE_CHECKING:
+    from geoskip.lifecycle.log import HistoryRow
     from geoskip.metadata import Snapshot
     from geoskip.stores.base import Store
 
@@ -138,6 +140,10 @@ def history(
     if as_json:
         show_json({"operations": list(map(dataclasses.asdict, operations))})
         return
+    if sys.stdout.isatty():
+        for row in operations:
+            typer.echo(_entry_of(row))
+        return
     columns = ("began (UTC)", "verb", "state", "seconds", "who", "snapshot", "read", "added", "removed", "kept", "told")
     rows = [
         (
@@ -147,6 +153,19 @@ def history(
         for row in operations
     ]  # fmt: skip
     show_table(columns, rows)
+
+
+def _entry_of(row: HistoryRow) -> str:
+    """An operation for a terminal: what happened, and below it by whom and with what."""
+    counts = {"read": row.files_read, "added": row.files_added, "removed": row.files_removed, "kept": row.files_kept}
+    files = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
+    parts = [
+        f"{row.seconds:.1f} s" if row.seconds is not None else "",
+        f"snapshot {row.snapshot}" if row.snapshot is not None else "",
+        f"files: {files}" if files else "",
+    ]
+    head = f"{row.began[:19].replace('T', ' ')}  {row.verb} {row.state}: {', '.join(filter(None, parts))}"
+    return f"{head}\n    {'; '.join(filter(None, (f'by {row.who}', row.parameters, row.message)))}"
 
 
 @command(
@@ -182,7 +201,7 @@ def statistics(
         return
     columns = ("path", "index_name", "row_count", "null_count", "min_value", "max_value", "distinct_count")
     shown = table.slice(0, limit).select(columns).to_pylist()
-    show_table(columns, [tuple(row.values()) for row in shown])
+    show_table(("file", "index", "rows", "nulls", "min", "max", "distinct"), [tuple(row.values()) for row in shown])
     if table.num_rows > limit:
         typer.echo(f"and {count_of(table.num_rows - limit, 'more row')}: --limit or --json shows them")
 

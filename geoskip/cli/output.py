@@ -15,6 +15,8 @@ from geoskip.cli.messages import in_commands
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 NUMBERS = (int, float)
+_NOT_FOLDED = 19
+"""Width of a column up to which its cells are never folded."""
 
 
 def show(text: str) -> None:
@@ -42,8 +44,11 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         from rich.text import Text
 
         table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-        for name, is_number in zip(columns, numeric, strict=True):
-            table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        for place, (name, is_number) in enumerate(zip(columns, numeric, strict=True)):
+            widest = max((len(text[place]) for text in texts), default=0)
+            table.add_column(
+                name, justify="right" if is_number else "left", overflow="fold", no_wrap=widest <= _NOT_FOLDED
+            )
         for text in texts:
             table.add_row(*map(Text, text))
         Console().print(table)
