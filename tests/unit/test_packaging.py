@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import geoskip
+from tests.support.readme import GUIDES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -96,3 +98,14 @@ def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     versions = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
     assert set(versions) == set(re.findall(r"^\[(.+?)\]: https://", text, re.MULTILINE))
+
+
+def test_the_site_has_every_guide_and_every_public_name() -> None:
+    """What Sphinx makes of it, links included, is checked by ``make docs``."""
+    site = runpy.run_path(str(ROOT / ".ci" / "docs.py"))
+    lists = site["contents"]().split()
+    assert {f"examples/guides/{guide.stem}" for guide in GUIDES} <= set(lists)
+    pages = site["reference"]()
+    named = re.findall(r"auto(?:class|function):: geoskip::(\w+)", "".join(pages.values()))
+    assert sorted(named) == sorted(geoskip.__all__)
+    assert all("::" in text for text in pages.values())
