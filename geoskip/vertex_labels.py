@@ -1,7 +1,8 @@
 """The labelled tree of a decision, for reports: each vertex of the predicate with its clause.
 
-The tree is the one that was labelled, after rewriting. Below a NOT a vertex is labelled with the files in which it may
-be FALSE instead of TRUE. Vertices below a leaf, such as the operands of a comparison, have no label.
+The tree is the one that was labelled, after rewriting. A NOT stands at the leaves: the labeller needs to know of an AND
+or OR below a NOT where it is FALSE, which is where the OR or AND of the negated vertices is TRUE, NULL included.
+Vertices below a leaf, such as the operands of a comparison, have no label.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from geoskip.clauses import KEEP_ALL, Clause
-from geoskip.predicates import And, Not, Or, Predicate, children
+from geoskip.predicates import And, Not, Or, Predicate, normalise
 
 Memo = Mapping[tuple[str, int], tuple[Predicate, Clause]]
 """Clauses by the verdict and the identity of the vertex, with the vertex."""
@@ -38,12 +39,16 @@ def labels_of(vertex: Predicate, memo: Memo, verdict: str = "true") -> VertexLab
     verdict
         ``"true"`` or ``"false"``: the verdict that was needed of the vertex.
     """
-    below: tuple[VertexLabel, ...] = ()
-    if isinstance(vertex, And | Or):
-        below = tuple(labels_of(child, memo, verdict) for child in children(vertex))
-    elif isinstance(vertex, Not) and isinstance(vertex.child, And | Or):
-        below = (labels_of(vertex.child, memo, "false" if verdict == "true" else "true"),)
-    return VertexLabel(vertex, memo.get((verdict, id(vertex)), (vertex, KEEP_ALL))[1], below)
+    is_needed = verdict == "true"
+    if isinstance(vertex, Not) and isinstance(vertex.child, And | Or):
+        return labels_of(vertex.child, memo, "false" if is_needed else "true")
+    clause = memo.get((verdict, id(vertex)), (vertex, KEEP_ALL))[1]
+    if not isinstance(vertex, And | Or):
+        return VertexLabel(vertex if is_needed else normalise(Not(vertex)), clause)
+    below = tuple(labels_of(child, memo, verdict) for child in vertex.children)
+    if is_needed:
+        return VertexLabel(vertex, clause, below)
+    return VertexLabel((Or if isinstance(vertex, And) else And)(vertex.children), clause, below)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class VertexShare:
     """A vertex of the predicate in SQL's words, and the files that it alone would skip."""
 
     text: str
-    """``AND``, ``OR`` or ``NOT`` where there are vertices below, else the condition."""
+    """``AND`` or ``OR`` where there are vertices below, else the condition."""
     skips: int
     among: int
     """Files that the scan listed, of which ``skips`` are counted."""
@@ -86,7 +91,7 @@ def shares_of(label: VertexLabel, skips: Callable[[Clause], int], among: int) ->
     among
         The number of files that it counts in.
     """
-    words = {And: "AND", Or: "OR", Not: "NOT"}
+    words = {And: "AND", Or: "OR"}
     return VertexShare(
         words[type(label.vertex)] if label.below else str(label.vertex),
         0 if label.clause is KEEP_ALL else skips(label.clause),

@@ -8,6 +8,7 @@ drawn flipped back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -99,14 +100,23 @@ def boxes_of(decision: Decision, index: GeoBox, kept: Iterable[str], skipped: It
 
 def files_named(paths: Iterable[str], snapshot: Snapshot) -> NDArray[np.bool_]:
     """Mark the files of a snapshot that have these paths, given relative to its root or in full."""
-    number_of = {name: number for number, name in enumerate(snapshot.files.column("path").to_pylist())}
+    number_of = {_local(name): number for number, name in enumerate(snapshot.files.column("path").to_pylist())}
     found = np.zeros(len(number_of), dtype=bool)
-    prefix = snapshot.header.root.rstrip("/") + "/"
-    for path in paths:
+    prefix = _local(snapshot.header.root).rstrip("/") + "/"
+    for path in map(_local, paths):
         number = number_of.get(path.removeprefix(prefix), number_of.get(path, -1))
         if number >= 0:
             found[number] = True
     return found
+
+
+def _local(path: str) -> str:
+    """A path without the scheme of local files, which Spark writes and others leave out.
+
+    >>> _local("file:/a/b"), _local("file:///a/b"), _local("s3a://bucket/a"), _local("/a/b")
+    ('/a/b', '/a/b', 's3a://bucket/a', '/a/b')
+    """
+    return re.sub("^file:(//(?=/))?(?=/)", "", path)
 
 
 def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:

@@ -33,7 +33,7 @@ def page_of(report: Report) -> str:
     skipped = report.files_total - report.files_kept
     planned = sum(scan.planning_seconds for scan in report.scans)
     facts = [count_of(skipped, "file") + " skipped"] if report.scans else []
-    facts += [f"planned in {1000 * planned:.1f} ms"] if planned else []
+    facts += [f"planned in {sections.duration(planned)}"] if planned else []
     facts.append(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
     lone = len(report.scans) == 1
     body = [

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 1000, 240
 _MOST_SPANS = 400
 _MOST_COLUMNS = 6
+_LEAST = 4.0
+"""Width of the narrowest span."""
+_FAR = 0.02
+"""The share of the files that may lie beyond each end of the axis."""
 _LABEL = 28
 """Characters of a text below a picture."""
 
@@ -38,6 +42,8 @@ class ColumnPicture:
     figures: Clustering
     drawn: int
     """Files that are drawn, of those with a value."""
+    is_cut: bool
+    """True if some files lie beyond the ends of the axis."""
 
 
 def pictures_of(scan: Scan) -> list[ColumnPicture]:
@@ -68,10 +74,10 @@ def _picture(name: str, ranges: FileRanges, is_kept: NDArray[np.bool_]) -> Colum
     order = np.lexsort((high, low))
     chosen = order[np.linspace(0, len(order) - 1, min(len(order), _MOST_SPANS)).astype(np.int64)]
     at = np.arange(len(ranges.positions), dtype=float) if ranges.kind == "text" else ranges.positions
-    first, whole = float(at[low.min()]), float(at[high.max()] - at[low.min()])
-    left = (at[low[chosen]] - first) / (whole or 1.0) * _WIDTH
-    right = (at[high[chosen]] - first) / (whole or 1.0) * _WIDTH
-    short = np.maximum(4.0 - (right - left), 0.0) / 2
+    first, last = _axis(at, low, high)
+    scale = _WIDTH / ((at[last] - at[first]) or 1.0)
+    left, right = (np.clip((at[ends[chosen]] - at[first]) * scale, 0, _WIDTH) for ends in (low, high))
+    short = np.maximum(_LEAST - (right - left), 0.0) / 2
     left, right = np.maximum(left - short, 0.0), np.minimum(right + short, _WIDTH)
     step = _HEIGHT / len(chosen)
     height = _HEIGHT - (np.arange(len(chosen)) + 0.5) * step
@@ -86,9 +92,24 @@ def _picture(name: str, ranges: FileRanges, is_kept: NDArray[np.bool_]) -> Colum
         "svg", *paths, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", role="img",
         aria_label=f"Spans of {name} in {len(chosen):,} files, sorted by their least value",
     )  # fmt: skip
-    return ColumnPicture(
-        name, svg, _label(ranges, int(low.min())), _label(ranges, int(high.max())), figures, len(chosen)
-    )
+    is_cut = bool(low.min() < first or high.max() > last)
+    return ColumnPicture(name, svg, _label(ranges, first), _label(ranges, last), figures, len(chosen), is_cut)
+
+
+def _axis(at: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> tuple[int, int]:
+    """Ranks of the ends of the axis: all of it, or without a few files far away from all others.
+
+    Parameters
+    ----------
+    at
+        The place of each rank.
+    low, high
+        The ranks of each file's ends.
+    """
+    ends = int(low.min()), int(high.max())
+    some = int(_FAR * len(low))
+    usual = int(np.sort(low)[some]), int(np.sort(high)[-1 - some])
+    return usual if 0 < at[usual[1]] - at[usual[0]] < (at[ends[1]] - at[ends[0]]) / 1.5 else ends
 
 
 def _label(ranges: FileRanges, rank: int) -> str:

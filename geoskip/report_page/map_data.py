@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _MOST_BOXES = 60_000
 _MOST_NAMES = 10_000
-_MOST_POINTS = 16_000
-"""Of the borders, and of the query's shapes."""
+_MOST_POINTS = 10_000
+"""Of the query's shapes, of the borders around them, and of those further away."""
 _MOST_LAYERS = 4.0
 _OPACITY = {"kept": 0.25, "skipped": 0.12}
 
@@ -66,16 +66,17 @@ def map_of(scan: Scan) -> ScanMap | None:
     names = decision.snapshot.files.column("path").to_pylist()
     data = {
         "window": window,
+        "whole": whole,
         "aspect": shrinking_of(window, in_degrees),
         "kept": _boxes("kept", boxes.kept, boxes.kept_files, kept),
         "skipped": _boxes("skipped", boxes.skipped, boxes.skipped_files, skipped),
         "names": names if len(names) <= _MOST_NAMES else [],
         "shapes": [
             {"area": part.geom_type == "Polygon", **_lines([part])}
-            for part in _simplified(shapely.get_parts(picture.shapes), whole)
+            for part in _simplified(shapely.get_parts(picture.shapes), window)
         ],
         "limits": [[limit.axis, limit.value] for limit in picture.limits],
-        "land": _lines(_borders(whole) if in_degrees else []),
+        "land": _lines(_borders(window, whole) if in_degrees else []),
     }
     has_query = bool(picture.shapes or picture.limits)
     drawn = len(kept) + len(skipped)
@@ -98,17 +99,23 @@ def _boxes(name: str, boxes: Boxes, files: NDArray[Any], chosen: NDArray[np.int6
     }
 
 
-def _borders(whole: Window) -> Sequence[BaseGeometry]:
-    west, south, east, north = whole
-    dx, dy = east - west, north - south
-    found = borders_within(west - dx, south - dy, east + dx, north + dy)
-    return _simplified(shapely.get_parts(np.concatenate(found)), whole)
+def _borders(window: Window, whole: Window) -> Sequence[BaseGeometry]:
+    """Borders in and around both windows, finer ones in the first."""
+    found = shapely.get_parts(np.concatenate(borders_within(*_doubled(whole))))
+    is_near = shapely.intersects(shapely.envelope(found), shapely.box(*_doubled(window)))
+    return [*_simplified(found[~is_near], whole), *_simplified(found[is_near], window)]
 
 
-def _simplified(shapes: Sequence[BaseGeometry], whole: Window) -> Sequence[BaseGeometry]:
+def _doubled(window: Window) -> Window:
+    west, south, east, north = window
+    dx, dy = (east - west) / 2, (north - south) / 2
+    return west - dx, south - dy, east + dx, north + dy
+
+
+def _simplified(shapes: Sequence[BaseGeometry], window: Window) -> Sequence[BaseGeometry]:
     """Shapes with no more vertices than a map of this window needs, without what is too small to be seen."""
     found = np.asarray(shapes, dtype=object)
-    tolerance = max(whole[2] - whole[0], whole[3] - whole[1]) / 4000
+    tolerance = max(window[2] - window[0], window[3] - window[1]) / 2000
     while shapely.get_num_coordinates(found).sum() > _MOST_POINTS:
         found = shapely.simplify(found, tolerance)
         sizes = shapely.bounds(found)

@@ -44,7 +44,9 @@
   };
 
   const MOST_OUTLINES = 4000; // boxes in view whose outlines are drawn besides
-  const LEAST = 2; // pixels of a box
+  const MANY = 4000; // boxes, whose least size is smaller
+  const SLOW = 25; // milliseconds of a drawing, from which on it waits until the map
+  const REST = 120; // has not moved for so many
 
   document.querySelectorAll(".map").forEach((figure) => {
     const data = JSON.parse(figure.querySelector("script").textContent);
@@ -59,19 +61,24 @@
       boxes: floats(data[name].boxes),
       files: numbers(data[name].files),
     }));
-    const [west, south, east, north] = data.window;
-    const home = () => ({
+    const fitted = ([west, south, east, north]) => ({
       x: (west + east) / 2,
       y: (south + north) / 2,
-      scale: Math.min(canvas.clientWidth / ((east - west) * data.aspect), canvas.clientHeight / (north - south)),
+      scale: Math.min(width / ((east - west) * data.aspect), height / (north - south)),
     });
+    const home = () => fitted(data.window);
+    const shown = document.createElement("canvas"); // the last full drawing, to be moved while the next is made
     let view = null;
+    let shownView = null;
+    let [width, height, ratio] = [0, 0, 1];
     let pending = false;
+    let resting = 0;
+    let cost = 0; // milliseconds of the last full drawing
 
-    const toX = (x) => (x - view.x) * data.aspect * view.scale + canvas.clientWidth / 2;
-    const toY = (y) => (view.y - y) * view.scale + canvas.clientHeight / 2;
-    const atX = (px) => (px - canvas.clientWidth / 2) / (data.aspect * view.scale) + view.x;
-    const atY = (py) => view.y - (py - canvas.clientHeight / 2) / view.scale;
+    const toX = (x) => (x - view.x) * data.aspect * view.scale + width / 2;
+    const toY = (y) => (view.y - y) * view.scale + height / 2;
+    const atX = (px) => (px - width / 2) / (data.aspect * view.scale) + view.x;
+    const atY = (py) => view.y - (py - height / 2) / view.scale;
 
     const colour = (name) => {
       tip.style.borderColor = `var(--${name})`;
@@ -79,7 +86,7 @@
     };
 
     const isSeen = ([x0, y0, x1, y1]) =>
-      toX(x1) >= 0 && toX(x0) <= canvas.clientWidth && toY(y0) >= 0 && toY(y1) <= canvas.clientHeight;
+      toX(x1) >= 0 && toX(x0) <= width && toY(y0) >= 0 && toY(y1) <= height;
 
     const trace = (rings, isClosed) => {
       context.beginPath();
@@ -92,33 +99,53 @@
     };
 
     const drawBoxes = ({ name, opacity, boxes }) => {
-      const width = canvas.clientWidth;
-      const height = canvas.clientHeight;
+      const [acrossX, acrossY] = [data.aspect * view.scale, view.scale];
+      const [leftX, topY] = [width / 2 - view.x * acrossX, height / 2 + view.y * acrossY];
+      const least = boxes.length > 4 * MANY ? 2 : 4; // pixels
+      const columns = Math.ceil(width / least) + 2;
+      const dots = new Uint8Array(columns * (Math.ceil(height / least) + 2)); // a few a place are enough
       const outlines = [];
       context.fillStyle = context.strokeStyle = colour(name);
       context.globalAlpha = opacity;
       for (let i = 0; i < boxes.length; i += 4) {
-        let x = toX(boxes[i]);
-        let y = toY(boxes[i + 3]);
-        let w = (boxes[i + 2] - boxes[i]) * data.aspect * view.scale;
-        let h = (boxes[i + 3] - boxes[i + 1]) * view.scale;
+        let x = boxes[i] * acrossX + leftX;
+        let y = topY - boxes[i + 3] * acrossY;
+        let w = (boxes[i + 2] - boxes[i]) * acrossX;
+        let h = (boxes[i + 3] - boxes[i + 1]) * acrossY;
         if (x > width || y > height || x + w < 0 || y + h < 0) continue;
-        if (w < LEAST) { x -= (LEAST - w) / 2; w = LEAST; }
-        if (h < LEAST) { y -= (LEAST - h) / 2; h = LEAST; }
+        if (w < least) { x -= (least - w) / 2; w = least; }
+        if (h < least) { y -= (least - h) / 2; h = least; }
+        if (w === least && h === least) {
+          const place = (Math.floor(y / least) + 1) * columns + Math.floor(x / least) + 1;
+          if (dots[place] === 4) continue;
+          dots[place]++;
+        }
         context.fillRect(x, y, w, h);
-        if (outlines.length <= MOST_OUTLINES) outlines.push([x, y, w, h]);
+        if (outlines.length <= 4 * MOST_OUTLINES) outlines.push(x, y, w, h);
       }
-      if (outlines.length > MOST_OUTLINES) return;
+      if (outlines.length > 4 * MOST_OUTLINES) return;
       context.globalAlpha = 0.85;
       context.lineWidth = name === "kept" ? 1.4 : 0.7;
-      outlines.forEach((box) => context.strokeRect(...box));
+      for (let i = 0; i < outlines.length; i += 4) {
+        context.strokeRect(outlines[i], outlines[i + 1], outlines[i + 2], outlines[i + 3]);
+      }
+    };
+
+    /** Show the last full drawing where it lies in the view now, until a full one follows. */
+    const drawMoved = () => {
+      const [by, x, y] = [view.scale / shownView.scale, toX(shownView.x), toY(shownView.y)];
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      context.fillStyle = colour(land.length ? "sea" : "land");
+      context.fillRect(0, 0, width, height);
+      context.drawImage(shown, x - (by * width) / 2, y - (by * height) / 2, by * width, by * height);
     };
 
     const draw = () => {
-      pending = false;
-      const ratio = Math.max(window.devicePixelRatio || 1, paper.matches ? 2 : 1);
-      const width = canvas.clientWidth;
-      const height = canvas.clientHeight;
+      const started = performance.now();
+      clearTimeout(resting);
+      ratio = Math.max(window.devicePixelRatio || 1, paper.matches ? 2 : 1);
+      width = canvas.clientWidth;
+      height = canvas.clientHeight;
       if (!width || !height) return;
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
@@ -153,26 +180,35 @@
         context.stroke();
       });
       context.setLineDash([]);
+      shown.width = canvas.width;
+      shown.height = canvas.height;
+      shown.getContext("2d").drawImage(canvas, 0, 0);
+      shownView = { ...view };
+      cost = performance.now() - started;
     };
     const later = () => {
-      if (!pending) requestAnimationFrame(draw);
+      if (pending) return;
       pending = true;
+      requestAnimationFrame(() => {
+        pending = false;
+        if (cost < SLOW) { draw(); return; }
+        drawMoved();
+        clearTimeout(resting);
+        resting = setTimeout(draw, REST);
+      });
     };
 
-    const move = (dx, dy) => {
-      view.x -= dx / (data.aspect * view.scale);
-      view.y += dy / view.scale;
+    const go = (x, y) => {
+      view.x = clamp(x, data.whole[0], data.whole[2]); // nobody gets lost
+      view.y = clamp(y, data.whole[1], data.whole[3]);
       tip.hidden = true;
       later();
     };
-    const zoom = (by, px = canvas.clientWidth / 2, py = canvas.clientHeight / 2) => {
+    const move = (dx, dy) => go(view.x - dx / (data.aspect * view.scale), view.y + dy / view.scale);
+    const zoom = (by, px = width / 2, py = height / 2) => {
       const [x, y] = [atX(px), atY(py)];
-      const least = home().scale;
-      view.scale = clamp(view.scale * by, least / 50, least * 20000);
-      view.x += x - atX(px);
-      view.y += y - atY(py);
-      tip.hidden = true;
-      later();
+      view.scale = clamp(view.scale * by, fitted(data.whole).scale / 1.5, home().scale * 20000);
+      go(view.x + x - atX(px), view.y + y - atY(py));
     };
     const reset = () => { view = home(); later(); };
 
@@ -232,12 +268,12 @@
       tip.hidden = !found.length;
       if (!found.length) return;
       tip.textContent = found.slice(0, 3).join("\n") + (found.length > 3 ? `\nand ${found.length - 3} more` : "");
-      tip.style.left = `${clamp(px + 14, 0, Math.max(canvas.clientWidth - tip.offsetWidth - 4, 0))}px`;
-      tip.style.top = `${clamp(py + 14, 0, Math.max(canvas.clientHeight - tip.offsetHeight - 4, 0))}px`;
+      tip.style.left = `${clamp(px + 14, 0, Math.max(width - tip.offsetWidth - 4, 0))}px`;
+      tip.style.top = `${clamp(py + 14, 0, Math.max(height - tip.offsetHeight - 4, 0))}px`;
     };
 
     figure.querySelector(".tools").hidden = false;
-    new ResizeObserver(later).observe(canvas);
+    new ResizeObserver(draw).observe(canvas);
     maps.push(draw);
     draw();
   });

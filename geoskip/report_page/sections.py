@@ -29,6 +29,15 @@ def headline(read: Report | Scan) -> str:
     return f"read {read.files_kept:,} of {count_of(read.files_total, 'file')}, {kept} of {total}"
 
 
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    >>> duration(0.00234), duration(4.2)
+    ('2.3 ms', '4.2 s')
+    """
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
+
+
 def amounts(read: Report | Scan) -> Markup:
     """Two bars: the shares of the files and of the bytes that were read."""
     rows = [
@@ -159,8 +168,10 @@ def _spans(picture: ColumnPicture) -> Markup:
     figures = picture.figures
     count = figures.files - figures.empty
     deep = figures.files_read[0]
-    some = f" {picture.drawn:,} of them are drawn." if picture.drawn < count else ""
-    text = f"A value lies in the span of {deep:,.3g} of {count:,} files on average; 1 is ideal.{some}"
+    many = f"{deep:,.0f}" if deep >= 100 else f"{deep:.3g}"
+    text = f"A value lies in the span of {many} of {count:,} files on average; 1 is ideal."
+    text += f" {picture.drawn:,} of them are drawn." if picture.drawn < count else ""
+    text += " A few lie far outside." if picture.is_cut else ""
     return element(
         "figure",
         element("figcaption", element("code", picture.name)),

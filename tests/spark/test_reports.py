@@ -252,6 +252,27 @@ def test_the_words_of_a_report(own: Any) -> None:
     )
 
 
+def test_a_report_has_the_query_and_the_settings_it_ran_under(own: Any) -> None:
+    session = own.newSession()
+    own.table("t").createOrReplaceTempView("t")
+    session.read.parquet(own.table("t").inputFiles()[0].rpartition("/")[0]).createOrReplaceTempView("t")
+    session.conf.set("spark.geoskip.audit", "0")
+    sql = "SELECT id FROM t WHERE temp > 25"
+    frame = session.sql(sql)
+    frame.collect()
+    report = geoskip.report(frame)
+    assert report.query == sql
+    assert report.settings["spark.geoskip.audit"] == "0"
+    frame.count()
+    assert geoskip.last_report(session).query == sql, "below the count"
+    made = session.table("t").where("temp > 25").groupBy("city").count()
+    made.collect()
+    plan = geoskip.report(made).query
+    assert re.search(r"^Aggregate \[city\].*\n\+- Filter \(temp > .*25", plan)
+    joined = session.sql(sql).join(session.sql("SELECT id FROM t WHERE temp < 5"), "id")
+    assert "Join" in geoskip.explain(joined).query, "of two texts neither is the query"
+
+
 def test_clauses_count_the_files_that_the_scan_lists(spark: Any, tmp_path: Path) -> None:
     rows = spark.range(9).selectExpr("id AS a", "CAST(id % 3 AS INT) AS b")
     rows.repartition(9, "a").write.partitionBy("b").parquet(str(tmp_path / "t"))
