@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from geoskip.report import count_of, plainly, shortened, size_of
+from geoskip.report import condensed, count_of, size_of
 from geoskip.report_page.column_spans import ColumnPicture, pictures_of
 from geoskip.report_page.elements import Markup, element
 from geoskip.report_page.map_data import ScanMap, map_of
+from geoskip.sources.declared_settings import PREFIX, SETTINGS
 from geoskip.vertex_labels import VertexShare
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def clauses(scan: Scan) -> Markup | None:
     items = [
         element(
             "li",
-            element("code", shortened(plainly(text), 300)),
+            element("code", condensed(text, 300)),
             element(
                 "div",
                 _bar(count, scan.files_total, f"{_percent(count, scan.files_total)} skipped"),
@@ -91,7 +92,7 @@ def _vertex(share: VertexShare, is_open: bool) -> Markup:
         "span",
         element(
             "span",
-            element("b", share.text) if share.below else element("code", shortened(plainly(share.text), 400)),
+            element("b", share.text) if share.below else element("code", condensed(share.text, 400)),
             served and element("span", served, class_="served"),
             class_="text",
         ),
@@ -198,13 +199,26 @@ def kept_names(scan: Scan) -> Markup | None:
 _SECRET = re.compile(r"(?i)secret|password|passwd|token|credential|key")
 
 
-def settings(found: Mapping[str, str]) -> Markup:
-    """A table of the settings that are set; a value that may be a secret is not shown."""
+def settings(found: Mapping[str, str]) -> Markup | None:
+    """A table of geoskip's settings in force, those that are set first; None where a query has none.
+
+    A value that may be a secret is not shown.
+    """
     if not found:
-        return element("p", "All settings of geoskip have their defaults.", class_="muted")
+        return None
+    defaults = {PREFIX + setting.name: setting.default for setting in SETTINGS}
     rows = [
         element("tr", element("th", element("code", name), scope="row"), element("td", _value(name, value)))
         for name, value in sorted(found.items())
+    ]
+    rows += [
+        element(
+            "tr",
+            element("th", element("code", name), scope="row"),
+            element("td", element("code", default), " by default" if default else "none", class_="muted"),
+        )
+        for name, default in defaults.items()
+        if name not in found
     ]
     return element("table", element("tbody", *rows))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def scan_of(snapshot: Snapshot, predicate: Predicate, **more: Any) -> Scan:
         snapshot.header.root, str(predicate), count, kept, 1000 * count, 1000 * kept, 0.002,
         paths=lambda wanted: paths[decision.keep == wanted].tolist(),
         effects=decision.effects, decisions=lambda: (decision,), among=lambda: (np.ones(count, dtype=bool),),
-        **{"reasons": decision.reasons, **more},
+        **{"noted": decision.reasons, **more},
     )  # fmt: skip
 
 
@@ -116,10 +117,8 @@ def outline(text: str) -> _Outline:
 
 def test_texts_are_data_wherever_they_come_from() -> None:
     predicate = Comparison("=", CITY, Literal(EVIL))
-    scan = scan_of(snapshot_of(3, 1), predicate, reasons=(EVIL,), lost=(EVIL,))
-    named = Scan(
-        **{**vars(scan), "dataset": f"file:/d/{EVIL}", "paths": lambda kept: [*scan.paths(kept), f"file:/d/{EVIL}"]}
-    )
+    scan = scan_of(snapshot_of(3, 1), predicate, noted=(EVIL,), lost=(EVIL,))
+    named = replace(scan, dataset=f"file:/d/{EVIL}", paths=lambda kept: [*scan.paths(kept), f"file:/d/{EVIL}"])
     settings = {"spark.geoskip.audit": EVIL}
     report = Report((named,), (EVIL,), lambda: {"sql": f"SELECT '{EVIL}'", "settings": settings})
     for text in (report.to_html(), report._repr_html_()):
@@ -130,7 +129,8 @@ def test_texts_are_data_wherever_they_come_from() -> None:
 
 
 def test_the_parts_of_a_page() -> None:
-    report = Report((scan_of(snapshot_of(40, 1), TREE),), (), lambda: {"sql": "SELECT 1"})
+    settings = {"spark.geoskip.enabled": "true"}
+    report = Report((scan_of(snapshot_of(40, 1), TREE),), (), lambda: {"sql": "SELECT 1", "settings": settings})
     found = outline(report.to_html())
     heads = [text for text in found.texts if text.strip()]
     assert heads[heads.index("geoskip report") + 2].startswith("Read 14 of 40 files, 13.7 of 39.1 KiB")
@@ -159,7 +159,7 @@ def test_scans_without_boxes_have_no_map_and_several_have_a_section_each() -> No
 
 def test_a_query_without_files_and_one_that_nothing_was_decided_for() -> None:
     assert "The query reads no files" in Report((), ("left alone: a stream",)).to_html()
-    left = Report((Scan("file:/d", "a > 5", 3, 3, 30, 30, reasons=("it has no metadata",)),))
+    left = Report((Scan("file:/d", "a > 5", 3, 3, 30, 30, noted=("it has no metadata",)),))
     assert "Read 3 of 3 files, 30 of 30 B" in left.to_html()
     assert "it has no metadata" in left.to_html()
 
@@ -170,6 +170,7 @@ def test_values_of_settings_that_may_be_secret_are_not_shown() -> None:
     assert "/home/me/keys" not in text
     assert "set, not shown" in text
     assert "0.02" in text
+    assert "spark.geoskip.planning.budget" in text, "with its default"
 
 
 def test_a_page_is_written_where_it_is_wanted(tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ def test_no_page_is_wider_than_its_window(page: Page, tmp_path: Path, width: int
     long = Or(tuple(Comparison("=", CITY, Literal("x" * 90 + str(n))) for n in range(70)))
     text = "SELECT " + "x" * 500
     path = tmp_path / "page.html"
-    Report((scan_of(snapshot_of(20, 1), long, reasons=("y" * 300,)),), (), lambda: {"sql": text}).to_html(path)
+    Report((scan_of(snapshot_of(20, 1), long, noted=("y" * 300,)),), (), lambda: {"sql": text}).to_html(path)
     page.open(path, width=width)
     assert page.run("document.documentElement.scrollWidth") == width
     assert page.problems == []
@@ -249,7 +250,7 @@ def luminance(colour: str) -> float:
 def test_texts_have_contrast(page: Page, tmp_path: Path, scheme: str) -> None:
     """Every text has 4.5 times the luminance of its ground or the other way about, as WCAG wants."""
     path = tmp_path / "page.html"
-    scan = scan_of(snapshot_of(40, 1), TREE, lost=("gone",), reasons=("so",))
+    scan = scan_of(snapshot_of(40, 1), TREE, lost=("gone",), noted=("so",))
     Report((scan,), ("note",), lambda: {"sql": "SELECT 1", "settings": {"spark.geoskip.audit": "1"}}).to_html(path)
     page.scheme(scheme)
     page.open(path)
