@@ -27,7 +27,7 @@ class VertexLabel:
     below: tuple[VertexLabel, ...] = ()
 
 
-def labels_of(vertex: Predicate, memo: Memo, verdict: str = "true") -> VertexLabel:
+def labels_of(vertex: Predicate, memo: Memo, verdict: str = "true", depth: int = 100) -> VertexLabel:
     """Label a vertex and those below it from the memory of a labeller.
 
     Parameters
@@ -38,14 +38,16 @@ def labels_of(vertex: Predicate, memo: Memo, verdict: str = "true") -> VertexLab
         The clauses that were made; a vertex without one is labelled ``KEEP_ALL``.
     verdict
         ``"true"`` or ``"false"``: the verdict that was needed of the vertex.
+    depth
+        The most levels of the tree; a labeller goes no deeper by default.
     """
     is_needed = verdict == "true"
     if isinstance(vertex, Not) and isinstance(vertex.child, And | Or):
-        return labels_of(vertex.child, memo, "false" if is_needed else "true")
+        return labels_of(vertex.child, memo, "false" if is_needed else "true", depth)
     clause = memo.get((verdict, id(vertex)), (vertex, KEEP_ALL))[1]
-    if not isinstance(vertex, And | Or):
+    if not isinstance(vertex, And | Or) or not depth:
         return VertexLabel(vertex if is_needed else normalise(Not(vertex)), clause)
-    below = tuple(labels_of(child, memo, verdict) for child in vertex.children)
+    below = tuple(labels_of(child, memo, verdict, depth - 1) for child in vertex.children)
     if is_needed:
         return VertexLabel(vertex, clause, below)
     return VertexLabel((Or if isinstance(vertex, And) else And)(vertex.children), clause, below)

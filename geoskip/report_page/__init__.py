@@ -10,10 +10,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from geoskip.errors import GeoskipError
 from geoskip.report import count_of
 from geoskip.report_page import sections
 from geoskip.report_page.elements import Child, Markup, element, joined
@@ -115,9 +117,9 @@ def _scan(scan: Scan, is_alone: bool) -> Markup:
             "The condition, vertex by vertex", tree or None,
             "As geoskip rewrote it. Each vertex with the files that it would skip if it were the whole condition.",
         ),
-        _part("Where the files are", sections.map_figure(scan)),
+        _part("Where the files are", _drawn(sections.map_figure, scan)),
         _part(
-            "How the files cluster", sections.layout_figures(scan),
+            "How the files cluster", _drawn(sections.layout_figures, scan),
             "Each line is the span of one file, from its least to its greatest value; orange files were read.",
         ),
         _part("Reasons", sections.reasons(scan.sentences, scan.lost)),
@@ -127,6 +129,14 @@ def _scan(scan: Scan, is_alone: bool) -> Markup:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _drawn(figure: Callable[[Scan], Markup | None], scan: Scan) -> Markup | None:
+    """A figure of a scan, or a sentence if its metadata cannot be read any more."""
+    try:
+        return figure(scan)
+    except (OSError, GeoskipError) as error:
+        return element("p", f"It cannot be drawn: {error}", class_="muted")
 
 
 def _section(title: str, inside: Child) -> Markup | None:

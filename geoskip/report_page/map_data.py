@@ -28,6 +28,7 @@ _MOST_BOXES = 60_000
 _MOST_NAMES = 10_000
 _MOST_POINTS = 10_000
 """Of the query's shapes, of the borders around them, and of those further away."""
+_MOST_ROUNDS = 16
 _MOST_LAYERS = 4.0
 _OPACITY = {"kept": 0.25, "skipped": 0.12}
 
@@ -59,6 +60,8 @@ def map_of(scan: Scan) -> ScanMap | None:
     if not count:
         return None
     window, whole = window_of(picture, "query"), window_of(picture, "all")
+    if not np.isfinite([*window, *whole]).all():  # of a query's shape without end
+        return None
     in_degrees = is_in_degrees(whole)
     room_for_kept = max(_MOST_BOXES - len(boxes.skipped), _MOST_BOXES // 2)
     kept = _sampled(len(boxes.kept), room_for_kept)
@@ -116,13 +119,15 @@ def _simplified(shapes: Sequence[BaseGeometry], window: Window) -> Sequence[Base
     """Shapes with no more vertices than a map of this window needs, without what is too small to be seen."""
     found = np.asarray(shapes, dtype=object)
     tolerance = max(window[2] - window[0], window[3] - window[1]) / 2000
-    while shapely.get_num_coordinates(found).sum() > _MOST_POINTS:
+    for _ in range(_MOST_ROUNDS):
+        if shapely.get_num_coordinates(found).sum() <= _MOST_POINTS:
+            break
         found = shapely.simplify(found, tolerance)
         sizes = shapely.bounds(found)
         is_seen = np.maximum(sizes[:, 2] - sizes[:, 0], sizes[:, 3] - sizes[:, 1]) > tolerance
         found = found[is_seen | (shapely.get_dimensions(found) == 0)]
         tolerance *= 2
-    return list(found)
+    return list(found[_sampled(len(found), _MOST_POINTS)])
 
 
 def _lines(shapes: Sequence[BaseGeometry]) -> dict[str, Any]:
@@ -135,7 +140,9 @@ def _lines(shapes: Sequence[BaseGeometry]) -> dict[str, Any]:
 
 
 def _packed(numbers: NDArray[Any], kind: str) -> str:
-    return base64.b64encode(np.ascontiguousarray(numbers, dtype=kind).tobytes()).decode("ascii")
+    with np.errstate(over="ignore"):
+        packed = np.ascontiguousarray(numbers, dtype=kind).tobytes()
+    return base64.b64encode(packed).decode("ascii")
 
 
 def _json(data: dict[str, Any]) -> str:

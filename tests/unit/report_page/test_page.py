@@ -20,6 +20,7 @@ from geoskip.indexes.base import Index, SourceColumn
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.planner import decide
 from geoskip.predicates import And, Call, Column, Comparison, Literal, Not, Or, Predicate
+from geoskip.report_page import _drawn, sections
 from tests.support.browser import Page, opened_browser
 
 LNG, LAT, TEMP, CITY = Column("lng", "double"), Column("lat", "double"), Column("temp", "int"), Column("city", "string")
@@ -201,6 +202,25 @@ def test_partitions_with_the_same_condition_are_summed_and_others_stand_apart() 
         ("temp > 8", 4, 5),
         ("temp > 3", 0, 1),
     ]
+
+
+def test_deep_conditions_and_very_many_points_have_a_page_too() -> None:
+    deep: Predicate = Comparison(">", TEMP, Literal(1))
+    for number in range(150):
+        deep = (And, Or)[number % 2]((deep, Comparison(">", TEMP, Literal(number))))
+    many = shapely.MultiPoint(np.random.default_rng(1).uniform(-80, 80, (30_000, 2)))
+    inside = Call("ST_Intersects", (Literal(many), Call("ST_Point", (LNG, LAT))))
+    for predicate in (deep, inside):
+        report = Report((scan_of(snapshot_of(5, 1), predicate),))
+        assert len(outline(report.to_html()).names) > 50
+
+
+def test_metadata_that_are_gone_are_named() -> None:
+    def gone(wanted: bool) -> list[str]:
+        raise OSError("no such folder")
+
+    drawn = _drawn(sections.map_figure, replace(scan_of(snapshot_of(5, 1), NEAR), paths=gone))
+    assert drawn == '<p class="muted">It cannot be drawn: no such folder</p>'
 
 
 # ---- in a browser
