@@ -32,7 +32,7 @@ def written(spark: Any, plain: Any, tmp_path_factory: pytest.TempPathFactory) ->
         west = -100 + 2.0 * number
         columns = {"lng": [west, west + 1.9], "lat": [41.0, 42.0], "city": ["a", "c"], "temp": [number, 10 * number]}
         pq.write_table(pa.table({**columns, "id": [1, 2]}), folder / f"part-{number}.parquet")
-    geoskip.dataset(plain, str(folder)).create_index(GeoBox("lng", "lat", boxes=1), MinMax("city"), MinMax("temp"))
+    geoskip.build(str(folder), [GeoBox("lng", "lat", boxes=1), MinMax("city"), MinMax("temp")])
     plain.read.parquet(str(folder)).createOrReplaceTempView("seen")
     frame = plain.sql(QUERY)
     frame.collect()
@@ -79,7 +79,7 @@ def test_the_page_says_what_was_read(page: Page) -> None:
     titles = page.run("[...document.querySelectorAll('h2, h3')].map((node) => node.textContent)")
     assert titles == [
         "Query", "seen", "What each clause skips by itself", "The condition, vertex by vertex", "Where the files are",
-        "How the files cluster", "Settings",
+        "How the files cluster", "Reasons", "Settings",
     ]  # fmt: skip
     page.run("document.querySelector('.tree details').open = false")
     assert page.run("document.querySelector('.tree details code').checkVisibility()") is False
