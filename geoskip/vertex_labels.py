@@ -93,7 +93,7 @@ def shares_of(label: VertexLabel, skips: Callable[[Clause], int], among: int) ->
     among
         The number of files that it counts in.
     """
-    words = {And: "AND", Or: "OR"}
+    words: dict[type[Predicate], str] = {And: "AND", Or: "OR"}
     return VertexShare(
         words[type(label.vertex)] if label.below else str(label.vertex),
         0 if label.clause is KEEP_ALL else skips(label.clause),
