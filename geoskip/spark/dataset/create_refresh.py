@@ -38,6 +38,7 @@ from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
+from geoskip.stores.base import Store
 
 ENGINE = f"pyspark {pyspark.__version__}"
 MODES = ("incremental", "full", "quick")
@@ -50,12 +51,12 @@ def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str,
     state, store = data.state, data.store
     if (why := reason_not_indexable(source.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
-    if source.encryption is not None and source.encryption.key is None and store.latest() is None:
+    if source.encryption is not None and source.encryption.key is None and not _has_indexes(store):
         raise InvalidSpecificationError(
             f"the metadata of {source.name} would be in clear: with what they are to be protected says "
             "Encryption(keys, 'name of a key')"
         )
-    if (used := known.another(state.relation.root, store)) is not None and store.latest() is None:
+    if (used := known.another(state.relation.root, store)) is not None and not _has_indexes(store):
         raise InvalidSpecificationError(
             f"queries of this driver use the metadata of {source.name} in {used.location}, and none would use an index "
             f"in {store.location}: name the first with dataset(..., metadata=) or store=, or call use_metadata() before"
@@ -69,6 +70,12 @@ def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str,
         layout=layout,
     )
     return report(data, started)
+
+
+def _has_indexes(store: Store) -> bool:
+    """Test whether a store holds an index, and not a layout alone."""
+    found = latest(store)
+    return found is not None and found.header.has_indexes
 
 
 def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
