@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from geoskip.spark.advisor.recommend import recommend
     from geoskip.spark.advisor.what_if import what_if
     from geoskip.spark.advisor.workload_log import workload_log
+    from geoskip.spark.connect_server import connect_server
     from geoskip.spark.dataset.handle import Dataset, dataset
     from geoskip.spark.dataset.verify import datasets
     from geoskip.spark.dataset.write import write
@@ -171,6 +172,7 @@ __all__ = [
     "build",
     "check_mapping",
     "configure",
+    "connect_server",
     "constant",
     "dataset",
     "datasets",
@@ -251,6 +253,7 @@ _SPARK = {
     "register_functions": "st_functions",
     "sql": "statement_answers",
     "worker_archive": "worker_archive",
+    "connect_server": "connect_server",
     **dict.fromkeys(("WhatIf", "what_if"), "advisor.what_if"),
     **dict.fromkeys(("Advice", "recommend"), "advisor.recommend"),
 }

@@ -33,6 +33,7 @@ def report(df: DataFrame) -> Report:
             f"report() is about a DataFrame of Spark's, got {type(df).__module__}.{type(df).__qualname__}; "
             "last_report(spark) is about the query run last, whatever it made"
         )
+    check_session(df.sparkSession)
     if df.isStreaming:
         return Report((), ("left alone: a stream; geoskip does not know which rows of a file a micro-batch reads",))
     await_listeners(df.sparkSession)  # of the query that filled a cache

@@ -138,9 +138,16 @@ def check_session(spark: SparkSession) -> None:
         if spark.sparkContext._jsc is None:
             raise EnvironmentProblem("this session was stopped: make another, as with geoskip.session()")
         return
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise EnvironmentProblem(
+            "geoskip takes a SparkSession whose driver is here, got one of Spark Connect, whose queries are planned in "
+            "the server. In the server's driver call geoskip.connect_server(spark) on a classic session: then queries "
+            "of its clients skip, and their spark.sql(...) takes CREATE SKIPPING INDEX, EXPLAIN SKIPPING and the other "
+            "statements on skipping indexes"
+        )
     raise EnvironmentProblem(
-        f"geoskip takes a SparkSession whose driver is here, got {spark!r} (one of Spark Connect has none; run it in "
-        "the server's driver): geoskip.enable(spark) on a classic one, SparkSession.builder.master(...).getOrCreate()"
+        f"geoskip takes a SparkSession whose driver is here, got {spark!r}: geoskip.enable(spark) on a classic one, "
+        "SparkSession.builder.master(...).getOrCreate()"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyspark
 import pytest
 
+import geoskip
 from geoskip.errors import EnvironmentProblem
 from geoskip.spark import session as launch
 from geoskip.spark import st_functions as sedona_jar
@@ -121,3 +122,12 @@ def test_a_java_that_is_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
     assert "neither JAVA_HOME nor PATH leads to one" in str(launch.java_problem())
+
+
+def test_a_session_of_spark_connect_is_answered_by_what_its_server_can_do() -> None:
+    remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    for call in (geoskip.enable, geoskip.last_report, lambda spark: geoskip.dataset(spark, "/data")):
+        with pytest.raises(EnvironmentProblem, match=r"got one of Spark Connect.*geoskip\.connect_server\(spark\)"):
+            call(remote)
+    with pytest.raises(EnvironmentProblem, match=r"driver is here, got 'spark': geoskip\.enable"):
+        geoskip.enable("spark")  # type: ignore[arg-type]
