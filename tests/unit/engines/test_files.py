@@ -218,7 +218,7 @@ def test_a_partition_column_without_a_type_is_named_where_the_condition_reads_it
     write_indexed(tmp_path, tables, {"a": "bigint"}, INDEXES[:1], partitions=["k"])
     limit = p.Literal(2.0, "double")
     assert "column k " in str(geoskip.files(tmp_path, p.Comparison(">", p.Column("k", "double"), limit)).report.reasons)
-    assert geoskip.files(tmp_path, above(1)).report.reasons == ()
+    assert "column k " not in str(geoskip.files(tmp_path, above(1)).report.reasons)
 
 
 def test_a_recorded_type_of_a_partition_column_holds(tmp_path: Path) -> None:
