@@ -95,9 +95,7 @@ def index(
         from geoskip.engines.build import build
 
         try:
-            store = metadata.store(metadata.folder_of(paths), key) if metadata.keys or key else None
-            folder = metadata.metadata if store is None else None
-            _show(build(_given(paths), wanted, store=store, metadata=folder, threads=threads), as_json)
+            _show(build(_given(paths), wanted, threads=threads, **metadata.of_build(paths, key)), as_json)
             return
         except NeedsSparkError as error:
             why: str | None = str(error)
@@ -131,9 +129,7 @@ def refresh(
     if why is None:
         from geoskip.engines.build import build
 
-        store = metadata.store(metadata.folder_of(paths)) if metadata.keys else None
-        folder = metadata.metadata if store is None else None
-        _show(build(_given(paths), store=store, metadata=folder, threads=threads, mode=mode.value), as_json)
+        _show(build(_given(paths), threads=threads, mode=mode.value, **metadata.of_build(paths)), as_json)
         return
     with spark.dataset(paths, metadata, why) as handle:
         _show(handle.refresh_index(mode.value), as_json)
@@ -159,9 +155,7 @@ def verify(
     if why is None:
         from geoskip.engines.parquet_checks import verify as verify_parquet
 
-        store = metadata.store(metadata.folder_of(paths)) if metadata.keys else None
-        folder = metadata.metadata if store is None else None
-        found = verify_parquet(_given(paths), sample, store=store, metadata=folder, threads=threads)
+        found = verify_parquet(_given(paths), sample, threads=threads, **metadata.of_build(paths))
     else:
         with spark.dataset(paths, metadata, why) as handle:
             found = handle.verify(sample)
@@ -188,9 +182,11 @@ def _given(paths: Sequence[str]) -> Any:
 
 def _why_spark(paths: Sequence[str], spark: SparkOptions, metadata: MetadataOptions | None = None) -> str | None:
     """Reason why Spark is needed, or None; printed where no option asks for it."""
-    if spark.needed_for(paths):
-        if not all(map(is_local, paths)):
-            return f"{', '.join(paths)} is not on a local file system, which needs Spark"
+    folder = metadata.metadata if metadata is not None else None
+    places = [*paths, folder] if folder is not None else [*paths]
+    if spark.needed_for(places):
+        if distant := [place for place in places if not is_local(place)]:
+            return f"{', '.join(distant)} is not on a local file system, which needs Spark"
         return f"{spark.format} needs Spark" if spark.format not in (None, "parquet") else "--spark needs Spark"
     if metadata is None:
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geoskip.cli.output import waiting
-from geoskip.errors import InvalidSpecificationError, MissingPackageError, NotIndexedError
+from geoskip.errors import InvalidSpecificationError, MetadataError, MissingPackageError, NotIndexedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +66,12 @@ class MetadataOptions:
         from geoskip.stores.parquet import ParquetStore
 
         return ParquetStore(folder, encryption=self.encryption(key))
+
+    def of_build(self, paths: Sequence[str], key: str | None = None) -> dict[str, Any]:
+        """Arguments that name the metadata to what reads Parquet without Spark."""
+        if self.encryption(key) is None:
+            return {"metadata": self.metadata}
+        return {"store": self.store(self.folder_of(paths), key)}
 
     def folder_of(self, paths: Sequence[str]) -> str:
         """Local folder of a dataset's metadata; raises DatasetNotFoundError where there are no files."""
@@ -141,7 +147,8 @@ class SparkOptions:
         """
         options: dict[str, Any] = dict(_pairs(self.option, "--option", "header=true"))
         format_, schema = self.format, None
-        if all(map(is_local, paths)) and (recorded := recorded_reader(metadata.store(metadata.folder_of(paths)))):
+        is_here = all(map(is_local, [*paths, metadata.metadata or ""]))
+        if is_here and (recorded := recorded_reader(metadata.store(metadata.folder_of(paths)))):
             if format_ in (None, recorded.format) and not {"schema", "inferSchema"} & options.keys():
                 schema = recorded.schema
             format_, options = format_ or recorded.format, {**recorded.options, **options}
@@ -192,10 +199,13 @@ class RecordedReader:
 
 
 def recorded_reader(store: Store) -> RecordedReader | None:
-    """Reader that the metadata of a dataset of files record; None where there are none, and for tables."""
+    """Reader that the metadata of a dataset of files record; None where none can be read, and for tables."""
     from geoskip.lifecycle.log import latest
 
-    snapshot = latest(store)
+    try:
+        snapshot = latest(store)
+    except MetadataError:  # a repair may follow
+        return None
     source = snapshot.header.source if snapshot is not None else {}
     name = _FORMATS.get(str(source.get("class")).rpartition(".")[2])
     if name is None:
@@ -210,7 +220,7 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
 
     ``path`` may be the folder of the metadata itself. Raises NotIndexedError where there are none.
     """
-    if spark.needed_for([path]) and metadata.metadata is None:
+    if not is_local(metadata.metadata or path) or (spark.needed_for([path]) and metadata.metadata is None):
         with spark.dataset([path], metadata, f"{path} is not a local folder, which needs Spark") as handle:
             yield handle.store
         return

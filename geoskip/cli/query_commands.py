@@ -162,8 +162,10 @@ _WHERE = re.compile(r"\s*where\b", re.IGNORECASE)
 
 def _why_spark(path: str, metadata: MetadataOptions, spark: SparkOptions) -> str | None:
     """Reason why only Spark answers, or None."""
-    if spark.needed_for([path]):
-        return "--spark needs Spark" if is_local(path) else f"{path} is not on a local file system, which needs Spark"
+    places = [path, metadata.metadata or path]
+    if spark.needed_for(places):
+        distant = next((place for place in places if not is_local(place)), None)
+        return f"{distant} is not on a local file system, which needs Spark" if distant else "--spark needs Spark"
     if not (folder := _folder(path, metadata)).is_dir():
         return None
     recorded = recorded_reader(metadata.store(folder))
