@@ -58,7 +58,7 @@ class ScanExplanation:
         if self.predicate:
             lines.append(f"  where {condensed(self.predicate, 106)}")
         if self.rows:
-            lines += _table(_HEAD, [_cells(row) for row in self.rows])
+            lines += _table(_HEAD, list(_cells(self.rows)))
         lines += [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH - 4)]
         if self.file is not None:
             lines += _file_lines(self.file)
@@ -137,10 +137,14 @@ def _explained(scan: Scan, path: str | None) -> ScanExplanation:
 _HEAD = ("part of the condition", "index", "skips", "why, and what would help")
 
 
-def _cells(row: IndexEffect) -> tuple[str, ...]:
-    help_ = f"create {row.suggestion}" if row.suggestion else ""
-    why = "; ".join(text for text in (row.reason, help_) if text)
-    return condensed(row.part, 60) or "-", condensed(row.index, 60) or "-", f"{row.skips:,}" if row.used else "-", why
+def _cells(rows: Sequence[IndexEffect]) -> Iterator[tuple[str, ...]]:
+    """The cells of a table's rows; a part that was just named is not named again."""
+    before = None
+    for row in rows:
+        why = f"{row.reason}: create {row.suggestion}" if row.suggestion else row.reason
+        part = "" if row.part == before else condensed(row.part, 60) or "-"
+        yield part, condensed(row.index, 60) or "-", f"{row.skips:,}" if row.used else "-", why
+        before = row.part
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -172,15 +176,16 @@ def _section(scan: ScanExplanation) -> str:
     where = f"<br>where {html.escape(condensed(scan.predicate, 240))}" if scan.predicate else ""
     title = f"<p><b>geoskip</b>: <code>{html.escape(folder)}</code> reads {scan.files_kept:,} of "
     title += f"{count_of(scan.files_total, 'file')}{where}</p>"
-    table = _html_table(_HEAD, [_html_cells(row) for row in scan.rows]) if scan.rows else ""
+    table = ""
+    if scan.rows:
+        codes = [f"<br><code>{html.escape(row.suggestion)}</code>" if row.suggestion else "" for row in scan.rows]
+        cells = [
+            (*map(html.escape, shown[:3]), html.escape(row.reason) + code)
+            for row, shown, code in zip(scan.rows, _cells(scan.rows), codes, strict=True)
+        ]
+        table = _html_table(_HEAD, cells)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in scan.notes)
     return title + table + (f"<ul>{notes}</ul>" if notes else "") + ("" if scan.file is None else _html_file(scan.file))
-
-
-def _html_cells(row: IndexEffect) -> tuple[str, ...]:
-    part, index, skips, _ = _cells(row)
-    code = f"<br><code>{html.escape(row.suggestion)}</code>" if row.suggestion else ""
-    return html.escape(part), html.escape(index), skips, html.escape(row.reason) + code
 
 
 def _html_file(file: FileVerdict) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from geoskip.clauses import KEEP_ALL, Clause, alternatives_of, conjuncts_of, keep_mask
+import numpy as np
+
+from geoskip.clauses import Clause, Mask, UnitClause, alternatives_of, conjuncts_of
 from geoskip.diagnosis.index_effects import indexes_of, leaf_ids
 from geoskip.diagnosis.stored_values import stored_text
 from geoskip.diagnosis.unserved import LabelledCondition
@@ -29,6 +31,8 @@ class ClauseVerdict:
     ----------
     part
         The part of the condition that the clause represents.
+    index
+        The indexes whose summaries it reads.
     clause
         What a file must satisfy; empty where no index serves the part.
     keeps
@@ -38,6 +42,7 @@ class ClauseVerdict:
     """
 
     part: str
+    index: str
     clause: str
     keeps: bool
     stored: str
@@ -69,8 +74,7 @@ class FileVerdict:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, ready for JSON."""
-        clauses = [{"part": c.part, "clause": c.clause, "keeps": c.keeps, "stored": c.stored} for c in self.clauses]
-        return {"path": self.path, "kept": self.kept, "reason": self.reason, "clauses": clauses}
+        return {**asdict(self), "clauses": list(map(asdict, self.clauses))}
 
 
 def matching_file(scans: Sequence[Scan], file: str) -> str:
@@ -78,7 +82,7 @@ def matching_file(scans: Sequence[Scan], file: str) -> str:
 
     Raises InvalidSpecificationError where no scan has such a file, and where several files fit.
     """
-    paths = list(dict.fromkeys(path for scan in scans for kept in (True, False) for path in scan.paths(kept)))
+    paths = sorted({path for scan in scans for kept in (True, False) for path in scan.paths(kept)})
     wanted = _plain(file)
     for fits in (
         [path for path in paths if _plain(path) == wanted],
@@ -126,8 +130,8 @@ def verdict_on(scan: Scan, path: str) -> FileVerdict | None:
     elif decision.keep[row]:
         reason = "a condition on partition columns leaves it out: Spark's own pruning"
     else:
-        by = dict.fromkeys(verdict.clause for verdict in clauses if not verdict.keeps)
-        reason = f"skipped by {condensed(' and '.join(by), 200)}" if by else "its clauses skip it together"
+        by = dict.fromkeys(verdict.index or verdict.clause for verdict in clauses if not verdict.keeps)
+        reason = f"skipped by {', '.join(by)}" if by else "its clauses skip it together"
     return FileVerdict(path, kept, reason, clauses)
 
 
@@ -136,43 +140,45 @@ def _verdicts(condition: LabelledCondition, row: int) -> Iterator[ClauseVerdict]
     decision = condition.decision
     leaves = {part: leaf_ids(part.clause) for part in condition.parts}
     for clause in conjuncts_of(decision.clause):
-        if clause is KEEP_ALL:
+        own, keeps = leaf_ids(clause), _keeps(clause, decision, row)
+        parts = [part for part, ids in leaves.items() if not ids.isdisjoint(own)]
+        of = list(map(str, parts))
+        if keeps and condition.says_presence(clause) and not any(part.is_presence for part in parts):
             continue
-        own = leaf_ids(clause)
-        of = [str(part) for part, ids in leaves.items() if not ids.isdisjoint(own)]
-        if not of and _keeps(clause, decision, row):
-            continue  # that there are values follows from the other parts
-        yield ClauseVerdict(
-            " AND ".join(of) or "IS NOT NULL",
-            condensed(str(clause), _LONGEST),
-            _keeps(clause, decision, row),
-            _stored(clause, decision, row),
-        )
+        names, stored = indexes_of(clause), _stored(condition, clause, row)
+        yield ClauseVerdict(" AND ".join(of) or "IS NOT NULL", ", ".join(names), _words(clause), keeps, stored)
     for unserved in condition.unserved():
-        yield ClauseVerdict(str(unserved.within or unserved.part), "", True, unserved.why)
+        yield ClauseVerdict(str(unserved.within or unserved.part), "", "", True, unserved.why)
 
 
 def _keeps(clause: Clause, decision: Decision, row: int) -> bool:
-    try:
-        return bool(keep_mask(clause, decision.snapshot.files)[row])
-    except Exception:  # the decision's reasons have it
-        return True
+    return decision.skips(clause, _only(row, len(decision.keep))) == 0
 
 
-def _stored(clause: Clause, decision: Decision, row: int) -> str:
+def _only(row: int, files: int) -> Mask:
+    """The mask of one file."""
+    mask = np.zeros(files, dtype=bool)
+    mask[row] = True
+    return mask
+
+
+def _words(clause: Clause) -> str:
+    return condensed(str(clause), _LONGEST)
+
+
+def _stored(condition: LabelledCondition, clause: Clause, row: int) -> str:
     """The stored values of a file for a clause: of an OR, for the sides that keep the file."""
+    decision = condition.decision
     sides = alternatives_of(clause)
-    if len(sides) > 1:
-        keeping = [side for side in sides if _keeps(side, decision, row)] or list(sides)
-        return condensed(
-            "; ".join(dict.fromkeys(_stored(side, decision, row) for side in keeping[:_SHOWN])), 2 * _LONGEST
-        )
-    entries = {entry.name: entry for entry in decision.snapshot.header.entries}
-    texts = []
-    for name in indexes_of(clause):
-        if (entry := entries.get(name)) is not None:
-            texts.append(f"{name}: {stored_text(clause, entry, decision.snapshot, row)}")
-    return "; ".join(texts) or condensed(str(clause), _LONGEST)
+    if len(sides) > 1 and not isinstance(clause, UnitClause):
+        keeping = [side for side in sides if _keeps(side, decision, row)] or sides
+        return " or ".join(dict.fromkeys(_stored(condition, side, row) for side in keeping[:_SHOWN]))
+    parts = [part for part in conjuncts_of(clause) if not condition.says_presence(part)]
+    if len(parts) > 1:
+        return " and ".join(dict.fromkeys(_stored(condition, part, row) for part in parts[:_SHOWN]))
+    names = indexes_of(clause)
+    read = [entry for entry in condition.entries if entry.name in names]
+    return stored_text(clause, read, decision.snapshot, row) if read else _words(clause)
 
 
 def _row_of(path: str, decision: Decision) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from geoskip.clauses import KEEP_ALL, Clause, Mask, all_of, conjuncts_of, leaves_of
+from geoskip.clauses import Clause, Mask, all_of, conjuncts_of, leaves_of
 from geoskip.diagnosis.unserved import LabelledCondition, Part
 from geoskip.predicates import columns_of
 from geoskip.report import Scan, condensed
@@ -79,14 +79,19 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
         for found in condition.reasons(part):
             why = found.why if found.within is None else f"{found.why}, which every side of an OR needs"
             yield IndexEffect(str(part), " + ".join(found.indexes), reason=why, suggestion=found.suggestion)
+        sides = [member.clause for member in part.members()[0] if condition.is_served(member)]
+        for name in dict.fromkeys(name for clause in sides for name in indexes_of(clause)):
+            yield IndexEffect(str(part), name, reason="it serves one side of the OR")
         return
     pieces: dict[tuple[str, ...], list[Clause]] = {}
     for piece in conjuncts_of(part.clause):
-        if piece is not KEEP_ALL:
+        if part.is_presence or not condition.says_presence(piece):
             pieces.setdefault(indexes_of(piece), []).append(piece)
     for names, clauses in pieces.items():
         clause = all_of(clauses)
-        yield IndexEffect(str(part), " + ".join(names), True, condition.decision.skips(clause, among), _words(clause))
+        skips = condition.decision.skips(clause, among)
+        said = _words(clause) if skips else f"{_words(clause)}, which no file fails"
+        yield IndexEffect(str(part), " + ".join(names), True, skips, said)
     served = {name for names in pieces for name in names}
     for index in condition.decision.indexes:
         over = frozenset[str]().union(*map(columns_of, index.bound))

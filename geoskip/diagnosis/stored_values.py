@@ -1,8 +1,10 @@
-"""The stored values of one file that a clause compares, in words: ``30 <= 35 <= 39``, ``box 2 of 4``."""
+"""The stored values of one file, as a clause compares them: ``minmax(temp): 30 <= 35 <= 39``, ``box 2 of 4``."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,84 +20,103 @@ from geoskip.indexes.gaplist import SegmentTable
 from geoskip.indexes.geobox.units import ENDS, BoxUnits, UnitSort
 from geoskip.indexes.postings import Postings
 from geoskip.metadata import IndexEntry, Snapshot
-from geoskip.report import condensed
+from geoskip.report import count_of, shortened
 from geoskip.types import sql_type
 
 __all__ = ["stored_text"]
 
 _FEW = 4
-_LONGEST = 110
+_LONGEST = 160
+_MISSING = "no summary of this file is stored"
+_FLAGS = {3: "NULL", 2: "values that were too many to store", 1: "values of which nothing is stored"}
+"""The last units of postings, by their distance from the end."""
 
 
-def stored_text(clause: Clause, entry: IndexEntry, snapshot: Snapshot, file: int) -> str:
-    """Return what is stored of a file, as a clause compares it.
+def stored_text(clause: Clause, entries: Sequence[IndexEntry], snapshot: Snapshot, file: int) -> str:
+    """Return the stored values of a file, as a clause compares them.
 
     Parameters
     ----------
     clause
-        A clause that reads one index.
-    entry
-        The index.
+        A clause that is not merged, but for clauses over the units of one index.
+    entries
+        The indexes that it reads.
     snapshot, file
         The metadata, and the number of the file in them.
     """
-    summary = snapshot.files.column(entry.name).slice(file, 1)
-    if not pa.types.is_struct(summary.type) or not summary.is_valid()[0].as_py():
-        return "no summary of this file is stored"
-    summary = summary.combine_chunks() if isinstance(summary, pa.ChunkedArray) else summary
-    figures = entry.index.statistics(summary)
+    stored = {entry.name: figures for entry in entries if (figures := _stored(entry, snapshot, file))}
+    names = ", ".join(entry.name for entry in entries)
+    if len(stored) < len(entries):
+        return f"{names}: {_MISSING}"
     if isinstance(clause, UnitClause) and (units := _units(clause, snapshot, file)):
-        return units
-    low, high = (_shown(figures[0], end) for end in ("low", "high"))
-    of = indexed(entry.name)
-    if low and high and of.shown("min") != of.shown("max"):
-        shown = {of.shown("min"): low, of.shown("max"): high}
-        ends = re.compile("|".join(f"(?<!\\w){re.escape(end)}" for end in shown))
-        text = ends.sub(lambda found: shown[found[0]], str(clause))
-        if text != str(clause):
-            return condensed(text, _LONGEST)
-    return "; ".join(map(_figures, figures))
+        return f"{names}: {shortened(units, _LONGEST)}"
+    if compared := _with_ends(str(clause), stored):
+        return f"{names}: {shortened(compared, _LONGEST)}"
+    texts = {name: "; ".join(map(_figures, figures)) for name, figures in stored.items()}
+    return "; ".join(f"{name}: {shortened(text, _LONGEST)}" for name, text in texts.items())
+
+
+def _stored(entry: IndexEntry, snapshot: Snapshot, file: int) -> Sequence[FileStatistics]:
+    """The figures of an index for one file; none where it has no summary."""
+    summary = snapshot.files.column(entry.name).slice(file, 1)
+    summary = summary.combine_chunks() if isinstance(summary, pa.ChunkedArray) else summary
+    is_there = pa.types.is_struct(summary.type) and summary.is_valid()[0].as_py()
+    return entry.index.statistics(summary) if is_there else ()
+
+
+def _with_ends(text: str, stored: Mapping[str, Sequence[FileStatistics]]) -> str:
+    """The text of a clause with the stored ends in place of ``min(a)`` and ``max(a)``; empty where it has none."""
+    ends = {}
+    for name, (figures, *_) in stored.items():
+        for end, shown in (("min", _end(figures, "low")), ("max", _end(figures, "high"))):
+            if shown:
+                ends[indexed(name).shown(end)] = shown
+    if not ends:
+        return ""
+    pattern = re.compile("|".join(f"(?<!\\w){re.escape(end)}" for end in ends))
+    found = pattern.sub(lambda match: ends[match[0]], text)
+    return "" if found == text else found
 
 
 def _figures(figures: FileStatistics) -> str:
     """Figures of one expression: ends, values and counts."""
     said = []
-    if (values := _first(figures.values)) is not None:
-        kind = figures.values.type.value_type if figures.values is not None else None
-        shown = ", ".join(_texts(pa.array(values[:_FEW], kind), figures.type))
-        said.append(f"{len(values):,} values: {shown}{', …' if len(values) > _FEW else ''}")
-    elif (low := _shown(figures, "low")) and (high := _shown(figures, "high")):
+    if figures.values is not None and (values := _only(figures.values)) is not None:
+        shown = _texts(pa.array(values[:_FEW], figures.values.type.value_type), figures.type)
+        said.append(f"{len(values):,} values: {', '.join(shown)}{', …' if len(values) > _FEW else ''}")
+    elif (low := _end(figures, "low")) and (high := _end(figures, "high")):
         said.append(f"{low} to {high}")
-    elif (details := _first(figures.details)) is not None:
-        said.append(details)
-    if (boxes := _first(figures.boxes)) is not None:
+    elif (details := _only(figures.details)) is not None:
+        said += [f"{name} {value}" for name, value in json.loads(details).items()]
+    if (boxes := _only(figures.boxes)) is not None:
         said.append(f"{len(boxes):,} boxes")
-    counts = ((_first(figures.nulls), "NULL"), (_first(figures.nans), "NaN"))
-    said += [f"{count:,} {name}" for count, name in counts if count]
-    return condensed(", ".join(said), _LONGEST) or "nothing that can be shown"
+    for count, name in ((_only(figures.nulls), "NULL"), (_only(figures.nans), "NaN")):
+        if count or (count == 0 and name == "NULL"):
+            said.append(f"{count or 'no'} {name}")
+    return ", ".join(said) or "nothing that can be shown"
 
 
-def _first(array: pa.Array | None) -> Any:
+def _only(array: pa.Array | None) -> Any:
     return None if array is None or not len(array) else array[0].as_py()
 
 
-def _shown(figures: FileStatistics, end: str) -> str:
+def _end(figures: FileStatistics, end: str) -> str:
     """One end of the stored values as text; empty where there is none."""
     ends = getattr(figures, end)
-    return "" if ends is None or _first(ends) is None else _texts(ends, figures.type)[0]
+    return "" if _only(ends) is None else _texts(ends, figures.type)[0]
 
 
 def _texts(values: pa.Array, kind: str) -> list[str]:
-    """Values as SQL shows them, text in quotes."""
+    """Values as SQL shows them, text and times in quotes."""
+    texts = list(map(str, values.to_pylist()))
     with suppress(pa.ArrowException, ValueError, KeyError, TypeError):
-        texts = texts_of(values, kind).to_pylist()
-        quoted = sql_type(kind).is_text or kind in ("date", "timestamp", "timestamp_ntz")
-        return [f"'{text}'" if quoted else str(text) for text in texts]
-    return list(map(str, values.to_pylist()))
+        texts = list(map(str, texts_of(values, kind).to_pylist()))
+    quoted = sql_type(kind).is_text or kind in ("date", "timestamp", "timestamp_ntz")
+    return [f"'{text}'" if quoted else text for text in texts]
 
 
 def _units(clause: UnitClause, snapshot: Snapshot, file: int) -> str:
-    """The units of a file that a clause keeps; empty where it has none of a sort that is known here."""
+    """The units of a file that a clause keeps; empty for units of a sort that is not shown."""
     part = next((part for part in getattr(clause, "parts", (clause,)) if isinstance(part, FileClause)), None)
     table = None if part is None else part.units(snapshot.files)
     if isinstance(table, BoxUnits):
@@ -104,42 +125,30 @@ def _units(clause: UnitClause, snapshot: Snapshot, file: int) -> str:
         owned, name = np.flatnonzero(table.segments.owner == file), "segment"
     elif isinstance(table, Postings):
         units = np.searchsorted(table.starts, np.flatnonzero(table.owners == file), side="right") - 1
-        owned, name = np.unique(units), "value"
+        owned, name = np.unique(units), ""
     else:
         return ""
-    kept = clause.keep_units(snapshot.files)[owned]
-    texts = [_unit(table, int(place)) for place in owned[kept][:_FEW]]
-    if not texts:
-        return f"none of its {len(owned):,} {name}{'es' if name == 'box' else 's'}"
-    more = f" and {int(kept.sum()) - _FEW:,} more" if kept.sum() > _FEW else ""
-    if name == "value":
-        return condensed(f"{', '.join(texts)}{more} of {len(owned):,} values", _LONGEST)
-    places = [f"{name} {number + 1}" for number in np.flatnonzero(kept)[:_FEW]]
-    shown = [f"{place}: {text}" if text else place for place, text in zip(places, texts, strict=True)]
-    return condensed(f"{'; '.join(shown)}{more} (of {len(owned):,})", _LONGEST)
+    kept = np.flatnonzero(clause.keep_units(snapshot.files)[owned])
+    several = count_of(len(owned), name or "value").replace("boxs", "boxes")
+    if not len(kept):
+        return f"none of its {several}"
+    texts = [_unit(table, int(owned[number])) for number in kept[:_FEW]]
+    if name:
+        texts = [f"{name} {number + 1} ({text})" for number, text in zip(kept, texts, strict=False)]
+    return f"{', '.join(texts)}{', …' if len(kept) > _FEW else ''} of {several}"
 
 
 def _unit(table: BoxUnits | SegmentTable | Postings, place: int) -> str:
     """A unit in words."""
     if isinstance(table, BoxUnits):
         sort = UnitSort(int(table.column("sort")[place]))
-        if sort is not UnitSort.BOX:
-            return f"rows whose place is {sort.name.lower().replace('_', ' ')}"
-        return " ".join(f"{end} {table.column(end)[place]:g}" for end in ENDS)
+        ends = " ".join(f"{table.column(end)[place]:g}" for end in ENDS)
+        return ends if sort is UnitSort.BOX else f"rows without a box: {sort.name.lower().replace('_', ' ')}"
     if isinstance(table, SegmentTable):
-        ends = (table.segments.summary("", end) for end in ("min", "max"))
-        low, high = (end[place].as_py() for end in ends)
-        return "rows without a value in a segment" if low is None else f"{low} to {high}"
-    return _value(table, place)
-
-
-def _value(table: Postings, place: int) -> str:
+        low, high = (table.segments.summary("", end)[place].as_py() for end in ("min", "max"))
+        return "NULL, NaN or unknown" if low is None else f"{low} to {high}"
     for start, values in table.dictionaries.values():
         if start <= place < start + len(values) - 1:
-            found = values.array[place - start].as_py()
-            return f"'{found.decode('utf-8', 'replace')}'" if isinstance(found, bytes) else str(found)
-    return _flags(len(table) - place)
-
-
-def _flags(from_end: int) -> str:
-    return {3: "NULL", 2: "values that were too many to store", 1: "nothing stored"}.get(from_end, "")
+            value = values.array[place - start].as_py()
+            return f"'{value.decode('utf-8', 'replace')}'" if isinstance(value, bytes) else str(value)
+    return _FLAGS.get(len(table) - place, "")

@@ -175,8 +175,13 @@ class LabelledCondition:
 
     def is_served(self, part: Part) -> bool:
         """True if some index says more of a part than that there is a value."""
-        texts = self._presence if not part.is_presence else frozenset([str(KEEP_ALL)])
-        return any(str(clause) not in texts for clause in parts_of(part.clause))
+        if part.is_presence:
+            return part.clause is not KEEP_ALL
+        return not all(map(self.says_presence, parts_of(part.clause)))
+
+    def says_presence(self, clause: Clause) -> bool:
+        """True if a clause keeps every file, or says no more than that there is a value."""
+        return str(clause) in self._presence
 
     def is_served_together(self, part: Part) -> bool:
         """True if some index serves a part of the AND together with other parts."""

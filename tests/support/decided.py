@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.planner import Decision, decide
 from geoskip.predicates import Call, Column, Predicate, columns_of
+from geoskip.report import Scan
 from geoskip.types import sql_type
 
 ROOT = "file:/d"
@@ -63,3 +65,21 @@ def _values(expression: Predicate) -> pa.Array:
     kind = sql_type(expression.type)
     values = pa.array(VALUES[kind.name])
     return values if kind.arrow is None else values.cast(kind.arrow)
+
+
+def scan_of(*decisions: Decision, noted: Sequence[str] = (), **options: Any) -> Scan:
+    """A scan over the files of some decisions, all of which are listed as they were indexed."""
+    kept = {path: keep for each in decisions for path, keep in zip(paths_of(each), each.keep.tolist(), strict=True)}
+    kept |= options.pop("further", {})
+    some: dict[str, Any] = {
+        "paths": lambda are_kept: [path for path, keep in kept.items() if keep is are_kept],
+        "decisions": lambda: decisions,
+        "among": lambda: tuple(np.ones(len(each.keep), dtype=bool) for each in decisions),
+    }
+    where = " AND ".join(str(each.predicate) for each in decisions)
+    return Scan(ROOT, where, len(kept), sum(kept.values()), 0, 0, noted=tuple(noted), **(some | options))
+
+
+def paths_of(decided: Decision) -> list[str]:
+    """The full paths of a decision's files."""
+    return [f"{ROOT}/{name}" for name in decided.snapshot.files.column("path").to_pylist()]
