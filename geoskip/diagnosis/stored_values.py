@@ -1,4 +1,4 @@
-"""The stored values of one file, as a clause compares them: ``minmax(temp): 30 <= 35 <= 39``, ``box 2 of 4``."""
+"""The stored values of one file, as a clause compares them: ``30 <= 35 <= 39``, ``box 2 of 4``."""
 
 from __future__ import annotations
 
