@@ -124,7 +124,7 @@ def verdict_on(scan: Scan, path: str) -> FileVerdict | None:
         return FileVerdict(path, kept, f"its metadata are not used: {why}")
     number, row = (listed or places)[0]
     decision = decisions[number]
-    clauses = tuple(_verdicts(LabelledCondition(decision), row))
+    clauses = tuple(_verdicts(LabelledCondition(decision, scan.noted), row))
     if kept:
         reason = "no clause skips it" if decision.keep[row] else "it has changed since it was indexed"
     elif decision.keep[row]:

@@ -52,7 +52,7 @@ class IndexEffect:
 def effects_of(scan: Scan) -> tuple[IndexEffect, ...]:
     """Return a row for each part of a scan's condition and each index of its datasets."""
     rows: dict[tuple[str, str, str], IndexEffect] = {}
-    conditions = [LabelledCondition(decision) for decision in scan.decisions()[:_MOST_DECISIONS]]
+    conditions = [LabelledCondition(decision, scan.noted) for decision in scan.decisions()[:_MOST_DECISIONS]]
     masks = scan.among()
     for number, condition in enumerate(conditions):
         among = masks[number] if number < len(masks) else None

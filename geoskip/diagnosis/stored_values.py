@@ -65,7 +65,7 @@ def _stored(entry: IndexEntry, snapshot: Snapshot, file: int) -> Sequence[FileSt
 
 
 def _with_ends(text: str, stored: Mapping[str, Sequence[FileStatistics]]) -> str:
-    """The text of a clause with the stored ends in place of ``min(a)`` and ``max(a)``; empty where it has none."""
+    """The text of a clause with stored ends in place of ``min(a)`` and ``max(a)``; empty for none."""
     ends = {}
     for name, (figures, *_) in stored.items():
         for end, shown in (("min", _end(figures, "low")), ("max", _end(figures, "high"))):

@@ -150,7 +150,7 @@ def unserved_reasons(decisions: Sequence[Decision], noted: Sequence[str] = ()) -
     """
     texts: dict[str, None] = {}
     for decision in decisions[:_MOST_DECISIONS]:
-        for unserved in LabelledCondition(decision).unserved():
+        for unserved in LabelledCondition(decision, noted).unserved():
             opaque = [node.text for node in walk(unserved.part.condition) if isinstance(node, Opaque)]
             if not any(text in sentence for text in opaque for sentence in noted):
                 texts[str(unserved)] = None
@@ -162,8 +162,9 @@ def unserved_reasons(decisions: Sequence[Decision], noted: Sequence[str] = ()) -
 class LabelledCondition:
     """The condition of a decision, part by part, with the clauses that were made of them."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: Decision, noted: Sequence[str] = ()) -> None:
         self.decision = decision
+        self._noted = tuple(text for text in noted if " is not used: " in text)
         labels = decision.labels or (lambda: labels_of(canonical(decision.predicate), {}))
         self.whole = Part(labels())
 
@@ -232,6 +233,10 @@ class LabelledCondition:
         apart = {str(leaf) for part in self.parts for leaf in leaves_of(part.clause)}
         return any(str(leaf) not in apart for leaf in leaves_of(self.whole.clause))
 
+    def _is_noted(self, index: Index) -> bool:
+        """True if a sentence says that an index is over another type or function than the query's."""
+        return any(text.startswith(f"{index} is not used: ") for text in self._noted)
+
     def _reason(self, part: Part) -> UnservedPart | None:
         """The reason why a test is not served; None where another sentence says it."""
         test = part.condition
@@ -241,7 +246,7 @@ class LabelledCondition:
             return UnservedPart(part, _unknown(part))
         used = set(map(str, self.decision.indexes))
         near = [entry.index for entry in self.entries if not _columns(entry.index).isdisjoint(part.columns)]
-        if any(str(index) not in used and serves([index], test) for index in near):
+        if any(self._is_noted(index) if str(index) in used else serves([index], test) for index in near):
             return None  # why that index is not used is noted
         near = [index for index in near if str(index) in used]
         candidates = [index for index in index_candidates([test]).indexes if index not in near]

@@ -169,6 +169,13 @@ def test_an_index_that_may_not_be_used_is_named_by_another_sentence() -> None:
     assert list(unserved_reasons([unusable])) == ['no index over id: MinMax("id")']
 
 
+def test_an_index_over_another_type_is_named_by_another_sentence() -> None:
+    other = decision(Comparison("=", Column("temp", "bigint"), lit(3)), [MINMAX])
+    said = "minmax(temp) is not used: it was built over temp as double, the query reads bigint"
+    assert list(unserved_reasons([other], [said])) == []
+    assert len(list(unserved_reasons([other]))) == 1
+
+
 def test_few_sentences_for_many_parts_and_each_once() -> None:
     many = And(tuple(Comparison("=", Column(f"c{number}", "bigint"), lit(1)) for number in range(12)))
     found = list(unserved_reasons([decision(many, [MINMAX])] * 2))
