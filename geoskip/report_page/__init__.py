@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from geoskip.errors import GeoskipError
-from geoskip.report import count_of
+from geoskip.report import condensed, count_of
 from geoskip.report_page import sections
 from geoskip.report_page.elements import Child, Markup, element, joined
 
@@ -93,12 +93,13 @@ def short_form(report: Report) -> str:
 
 def _short_scan(scan: Scan, several: bool) -> Markup:
     tree = sections.tree(scan)
+    where = ("where ", element("code", condensed(scan.predicate, 240))) if scan.predicate else ()
     return element(
         "div",
         element("p", element("code", scan.short_name), f": {sections.headline(scan)}" if several else None),
         sections.amounts(scan),
         sections.clauses(scan),
-        element("details", element("summary", "The condition, vertex by vertex"), *tree) if tree else None,
+        element("details", element("summary", *where), *tree) if tree else element("p", *where) if where else None,
         sections.reasons(scan.sentences, scan.lost),
         style="margin-top:0.6em;display:grid;gap:0.5em",
     )
@@ -106,6 +107,7 @@ def _short_scan(scan: Scan, several: bool) -> Markup:
 
 def _scan(scan: Scan, is_alone: bool) -> Markup:
     tree = sections.tree(scan)
+    condition = element("code", condensed(scan.predicate, 1000)) if scan.predicate else None
     return element(
         "section",
         element("h2", scan.dataset.rstrip("/").rpartition("/")[2] or scan.dataset),
@@ -117,6 +119,7 @@ def _scan(scan: Scan, is_alone: bool) -> Markup:
             "The condition, vertex by vertex", tree or None,
             "As geoskip rewrote it. Each vertex with the files that it would skip if it were the whole condition.",
         ),
+        _part("The condition", None if tree else condition),
         _part("Where the files are", _drawn(sections.map_figure, scan)),
         _part(
             "How the files cluster", _drawn(sections.layout_figures, scan),

@@ -162,7 +162,9 @@ def test_a_query_without_files_and_one_that_nothing_was_decided_for() -> None:
     assert "The query reads no files" in Report((), ("left alone: a stream",)).to_html()
     left = Report((Scan("file:/d", "a > 5", 3, 3, 30, 30, noted=("it has no metadata",)),))
     assert "Read 3 of 3 files, 30 of 30 B" in left.to_html()
-    assert "it has no metadata" in left.to_html()
+    for text in (left.to_html(), left._repr_html_()):
+        assert "it has no metadata" in text
+        assert "<code>a &gt; 5</code>" in text
 
 
 def test_values_of_settings_that_may_be_secret_are_not_shown() -> None:
