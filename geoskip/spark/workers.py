@@ -7,7 +7,6 @@ small job; its answers are kept for the session. Nothing is probed where Spark r
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import pickle
@@ -15,7 +14,6 @@ import re
 import sys
 import threading
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -190,23 +188,6 @@ def explained(error: BaseException) -> EnvironmentProblem | None:
         f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the session is "
         "made, or make it with geoskip.session()"
     )
-
-
-def warn_of_functions(spark: SparkSession, modules: Iterable[str]) -> None:
-    """Warn, once the cluster has workers, where registered functions of some modules cannot run on them."""
-    needed = packages_of_modules(modules) | {"pandas", "pyarrow"}
-
-    def probe() -> None:
-        with contextlib.suppress(Exception):  # the session was stopped
-            status = spark.sparkContext._jsc.sc()
-            for _ in range(120):
-                if status.getExecutorMemoryStatus().size() > 1:
-                    break
-                threading.Event().wait(1)
-            if (missing := missing_on_workers(spark, needed)) is not None:
-                warnings.warn(f"queries that call the ST_ functions will fail: {missing}; {way_out()}", stacklevel=2)
-
-    threading.Thread(target=probe, name="geoskip-workers", daemon=True).start()
 
 
 def _probe(spark: SparkSession, known: WorkerPython, names: list[str]) -> None:
