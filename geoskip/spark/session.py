@@ -316,8 +316,8 @@ _TABLE_FORMATS = (
 
 
 _HUDI = (
-    "a table of Hudi: geoskip does not tell copy-on-write tables, whose files hold all rows, from merge-on-read ones, "
-    "whose logs change what files hold"
+    "a table of Hudi: its HoodieFileIndex hands slices of base files and logs to Hudi's own reader, and has no "
+    "interface by which files could be left out"
 )
 
 
