@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pyspark import SparkContext
@@ -221,10 +222,13 @@ def _shown(spark: SparkSession, statement: ShowStatement) -> Iterator[tuple[Any,
     database = ".".join(map(quoted, statement.database))
     if not spark.catalog.databaseExists(database):
         raise InvalidSpecificationError(f"there is no database {database}; SHOW DATABASES lists them")
-    for table in spark.catalog.listTables(database):
-        if table.tableType == "VIEW" or table.isTemporary:
+    views: set[str] = set()
+    with suppress(PySparkException):  # of a catalogue that has no views
+        views = {row.viewName for row in spark.sql(f"SHOW VIEWS IN {database}").collect()}
+    for table in spark.sql(f"SHOW TABLES IN {database}").collect():
+        if table.isTemporary or table.tableName in views:
             continue
-        name = f"{database}.{quoted(table.name)}"
+        name = f"{database}.{quoted(table.tableName)}"
         try:
             found = latest(dataset(spark, table=name).store)
         except (GeoskipError, PySparkException):
