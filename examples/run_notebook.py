@@ -1,4 +1,4 @@
-"""Execute the notebook and keep its outputs: ``python -m examples.run_notebook``.
+"""Execute the notebooks, or those that are named, and keep their outputs: ``python -m examples.run_notebook``.
 
 What is kept names no folder of this machine and holds nothing that a library wrote to stderr.
 """
@@ -8,18 +8,19 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).parent / "geospatial_notebook.ipynb"
+NOTEBOOKS = tuple(sorted(Path(__file__).parent.glob("*_notebook.ipynb")))
 _FOLDERS = re.compile(r"(?:/[\w.+-]+)*/(?:tmp|var/folders)/[\w.+/-]*?tmp\w{8}")
 
 
-def executed(notebook: Path = NOTEBOOK, *, environment: Mapping[str, str] | None = None, seconds: int = 600) -> Any:
+def executed(notebook: Path, *, environment: Mapping[str, str] | None = None, seconds: int = 600) -> Any:
     """The notebook with the outputs of a fresh kernel; raises CellExecutionError where a cell fails."""
     book = nbformat.read(notebook, as_version=4)
     client = NotebookClient(book, timeout=seconds, kernel_name="python3", record_timing=False)
@@ -43,11 +44,15 @@ def tidied(book: Any) -> Any:
     return book
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
     """Execute, tidy and write."""
-    nbformat.write(tidied(executed()), NOTEBOOK)
-    print(f"{NOTEBOOK.name}: executed, {NOTEBOOK.stat().st_size / 1e3:.0f} kB", file=sys.stderr)
+    for notebook in NOTEBOOKS:
+        if not names or notebook.name in names:
+            began = time.perf_counter()
+            nbformat.write(tidied(executed(notebook)), notebook)
+            size, seconds = notebook.stat().st_size / 1e3, time.perf_counter() - began
+            print(f"{notebook.name}: executed in {seconds:.0f} s, {size:.0f} kB", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
