@@ -15,6 +15,7 @@ from geoskip.bounds import indexed
 from geoskip.clauses import Clause, UnitClause
 from geoskip.conditions import FileClause
 from geoskip.evaluation.value_texts import texts_of
+from geoskip.indexes.base import Index
 from geoskip.indexes.file_statistics import FileStatistics
 from geoskip.indexes.gaplist import SegmentTable
 from geoskip.indexes.geobox.units import ENDS, BoxUnits, UnitSort
@@ -61,7 +62,10 @@ def _stored(entry: IndexEntry, snapshot: Snapshot, file: int) -> Sequence[FileSt
     summary = snapshot.files.column(entry.name).slice(file, 1)
     summary = summary.combine_chunks() if isinstance(summary, pa.ChunkedArray) else summary
     is_there = pa.types.is_struct(summary.type) and summary.is_valid()[0].as_py()
-    return entry.index.statistics(summary) if is_there else ()
+    try:
+        return entry.index.statistics(summary) if is_there else ()
+    except Exception:  # of an index type of others
+        return Index.statistics(entry.index, summary)
 
 
 def _with_ends(text: str, stored: Mapping[str, Sequence[FileStatistics]]) -> str:

@@ -150,10 +150,13 @@ def unserved_reasons(decisions: Sequence[Decision], noted: Sequence[str] = ()) -
     """
     texts: dict[str, None] = {}
     for decision in decisions[:_MOST_DECISIONS]:
-        for unserved in LabelledCondition(decision, noted).unserved():
-            opaque = [node.text for node in walk(unserved.part.condition) if isinstance(node, Opaque)]
-            if not any(text in sentence for text in opaque for sentence in noted):
-                texts[str(unserved)] = None
+        try:
+            for unserved in LabelledCondition(decision, noted).unserved():
+                opaque = [node.text for node in walk(unserved.part.condition) if isinstance(node, Opaque)]
+                if not any(text in sentence for text in opaque for sentence in noted):
+                    texts[str(unserved)] = None
+        except Exception as error:  # of an index or mapping of others: a report is shown in any case
+            texts[f"what no index serves is not known: {type(error).__name__}: {error}"] = None
     yield from list(texts)[:_MOST]
     if len(texts) > _MOST:
         yield f"{len(texts) - _MOST} more parts of the condition are served by no index: geoskip.why_not() shows all"

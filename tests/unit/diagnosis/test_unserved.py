@@ -176,6 +176,15 @@ def test_an_index_over_another_type_is_named_by_another_sentence() -> None:
     assert len(list(unserved_reasons([other]))) == 1
 
 
+def test_an_index_of_others_that_fails_leaves_the_report_standing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: object) -> None:
+        raise RuntimeError("out of order")
+
+    unserved = decision(Comparison("=", ID, lit(3)), [MINMAX])
+    monkeypatch.setattr("geoskip.diagnosis.unserved.index_candidates", broken)
+    assert list(unserved_reasons([unserved])) == ["what no index serves is not known: RuntimeError: out of order"]
+
+
 def test_few_sentences_for_many_parts_and_each_once() -> None:
     many = And(tuple(Comparison("=", Column(f"c{number}", "bigint"), lit(1)) for number in range(12)))
     found = list(unserved_reasons([decision(many, [MINMAX])] * 2))
