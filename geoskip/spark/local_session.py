@@ -41,6 +41,7 @@ def local_session(
     EnvironmentProblem
         Where Spark does not start; names the file with what it printed.
     """
+    _silence_error_log()
     active = SparkSession.getActiveSession()
     if active is not None:
         enable(active)
@@ -62,6 +63,14 @@ def local_session(
         with suppress(Py4JError, OSError):
             spark.stop()
         os.unlink(log)
+
+
+def _silence_error_log() -> None:
+    """Let PySpark 4 write no JSON about errors to standard error, beside raising them."""
+    with suppress(ImportError):
+        from pyspark.logger import PySparkLogger
+
+        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 @contextmanager

@@ -1,0 +1,78 @@
+"""Commands through Spark: other formats, expressions, verification, and a session of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geoskip
+from tests.conftest import four_tens
+from tests.support.commands import as_json, printed, process, ran
+
+
+@pytest.fixture(autouse=True)
+def active(spark: Any) -> None:
+    """The commands use the session of the tests, and leave it running."""
+    spark.range(1).collect()
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "orc"])
+def test_other_formats_are_read_again_as_they_were_indexed(format_: str, spark: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / format_)
+    options = {"header": "true"} if format_ == "csv" else {}
+    frame = spark.range(40).selectExpr("int(id) AS a", "concat('x', id) AS b").repartitionByRange(4, "a")
+    frame.write.format(format_).options(**options).save(folder)
+    given = ["--format", format_, *(("--option", "header=true", "--option", "inferSchema=true") if options else ())]
+    assert as_json("index", folder, *given, "--minmax", "a")["files"] == 4
+    frame.where("a < 5").coalesce(1).write.format(format_).options(**options).mode("append").save(folder)
+    assert as_json("refresh", folder)["read"] == 1
+    if format_ == "csv":
+        assert as_json("verify", folder)["ok"]
+    assert as_json("explain", folder, "WHERE a = 35")["files_kept"] == 1
+    assert as_json("describe", folder)["changes"] == {"new or changed": 0, "gone": 0}
+
+
+def test_what_spark_alone_evaluates_is_built_by_it_and_serves_its_conditions(tmp_path: Path) -> None:
+    folder = four_tens(tmp_path)
+    done = ran("index", folder, "--minmax", "temp % 7 + temp")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("geoskip: minmax(temp % 7 + temp): 'temp % 7 + temp' needs Spark")
+    assert as_json("files", folder, "temp % 7 + temp > 41", "--spark")["files"] == [str(folder / "part-3.parquet")]
+    assert as_json("refresh", folder, "--mode", "full")["read"] == 4
+    assert as_json("index", folder, "--minmax", "id", "--spark")["indexes"] == ["minmax(temp % 7 + temp)", "minmax(id)"]
+    page = tmp_path / "page.html"
+    printed("report", folder, "temp > 35", "--spark", "--html", page)
+    assert "temp &gt; 35" in page.read_text("utf-8")
+
+
+def test_what_spark_says_is_one_line(tmp_path: Path) -> None:
+    folder = four_tens(tmp_path)
+    geoskip.build(folder, geoskip.MinMax("temp"))
+    for words, wrong in (
+        (("explain", folder, "tempp > 1", "--spark"), "tempp"),
+        (("explain", folder, "temp >", "--spark"), "Syntax error"),
+        (("index", folder, "--minmax", "nofunction(temp)"), "nofunction"),
+        (("index", folder, "--format", "nothing", "--minmax", "a"), "nothing"),
+    ):
+        done = ran(*words)
+        lines = done.stderr.splitlines()
+        assert (done.exit_code, wrong in lines[-1]) == (1, True), done.stderr
+        assert all(line.startswith("geoskip: ") for line in lines), done.stderr
+
+
+def test_a_session_of_its_own_is_quiet_and_the_doctor_lets_it_skip(tmp_path: Path) -> None:
+    folder = four_tens(tmp_path)
+    done = process("doctor", folder, "--master", "local[2]", "--conf", "spark.driver.memory=1g", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line for line in done.stderr.splitlines() if not line.startswith("geoskip: ")] == []
+    found = {each["subject"]: each for each in json.loads(done.stdout)["findings"]}
+    assert {found[name]["state"] for name in ("Spark", "geoskip's rule", "workers", "skipping")} == {"ok"}
+    assert "master local[2]" in found["Spark"]["text"]
+    wrong = process("files", folder, "--master", "local[2]", "--conf", "spark.driver.memory=much")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1), wrong.stderr
+    log = wrong.stderr.rpartition(" ")[2].strip()
+    assert "much" in Path(log).read_text()
+    Path(log).unlink()
