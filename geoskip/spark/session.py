@@ -316,8 +316,8 @@ _TABLE_FORMATS = (
 
 
 _HUDI = (
-    "a table of Hudi: its HoodieFileIndex hands slices of base files and logs to Hudi's own reader, and has no "
-    "interface by which files could be left out"
+    "a table of Hudi: geoskip has nothing that narrows its HoodieFileIndex, which Hudi's own rules and reader name, "
+    "and which has no interface by which files could be left out"
 )
 
 
