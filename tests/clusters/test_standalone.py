@@ -22,7 +22,7 @@ ALL: tuple[Index, ...] = (
     ValueList("word"),
     GeoBox("lng", "lat"),
     MetricDist("word", metric="levenshtein"),
-    Formatted("agent", extract="get_agent_name"),
+    Formatted("agent", extract="agent_family"),
 )
 NEAR = "ST_DistanceSphere(ST_Point(lng, lat), ST_Point(0.0, 0.0)) < 100000"
 
@@ -77,9 +77,9 @@ def everything(spark: Any, data: Path) -> None:
     handle.create_index(*ALL)
     assert kept(spark, data, "levenshtein(word, 'aaaaaaaaa1') <= 1") == 1
     assert kept(spark, data, NEAR) == 1
-    assert kept(spark, data, "get_agent_name(agent) = 'Firefox'") == 2
+    assert kept(spark, data, "agent_family(agent) = 'Firefox'") == 2
     spark.conf.set("spark.geoskip.audit", "1.0")
-    spark.read.parquet(str(data)).where("get_agent_name(agent) = 'Chrome' AND a = 15").collect()
+    spark.read.parquet(str(data)).where("agent_family(agent) = 'Chrome' AND a = 15").collect()
     assert geoskip.wait_for_audits(spark, PATIENCE)
     (scan,) = geoskip.last_report(spark).scans
     assert (scan.files_kept, scan.files_audited, scan.lost) == (1, 3, ())
