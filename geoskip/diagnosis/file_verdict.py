@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from geoskip.clauses import Clause, Mask, UnitClause, alternatives_of, conjuncts_of
+from geoskip.clauses import KEEP_NONE, Clause, Mask, UnitClause, alternatives_of, conjuncts_of
 from geoskip.diagnosis.index_effects import indexes_of, leaf_ids
 from geoskip.diagnosis.stored_values import stored_text
 from geoskip.diagnosis.unserved import LabelledCondition
@@ -20,6 +20,7 @@ from geoskip.report import Scan, condensed, count_of
 __all__ = ["ClauseVerdict", "FileVerdict", "matching_file", "verdict_on"]
 
 _SHOWN = 5
+_PRUNED = "a condition on partition columns leaves it out: Spark's own pruning"
 _LONGEST = 110
 
 
@@ -119,16 +120,20 @@ def verdict_on(scan: Scan, path: str) -> FileVerdict | None:
     known = any(mask.any() for mask in masks)
     if known and not listed:
         if not kept:
-            return FileVerdict(path, kept, "a condition on partition columns leaves it out: Spark's own pruning")
+            return FileVerdict(path, kept, _PRUNED)
         why = "it has changed since it was indexed; dataset.refresh_index() indexes it again"
         return FileVerdict(path, kept, f"its metadata are not used: {why}")
     number, row = (listed or places)[0]
     decision = decisions[number]
+    if decision.clause is KEEP_NONE:
+        members = LabelledCondition(decision).whole.members()[0]
+        of_partition = any(member.clause is KEEP_NONE and not member.columns for member in members)
+        return FileVerdict(path, kept, _PRUNED if of_partition else "the condition is TRUE for no row of any file")
     clauses = tuple(_verdicts(LabelledCondition(decision, scan.noted), row))
     if kept:
         reason = "no clause skips it" if decision.keep[row] else "it has changed since it was indexed"
     elif decision.keep[row]:
-        reason = "a condition on partition columns leaves it out: Spark's own pruning"
+        reason = _PRUNED
     else:
         by = dict.fromkeys(verdict.index or verdict.clause for verdict in clauses if not verdict.keeps)
         reason = f"skipped by {', '.join(by)}" if by else "its clauses skip it together"

@@ -94,7 +94,7 @@ def test_a_file_that_is_newer_than_its_metadata(own: Any, tmp_path: Path) -> Non
     geoskip.dataset(own, str(place)).create_index(MinMax("temp"))
     (place / "new.parquet").write_bytes((place / "part-0.parquet").read_bytes())
     frame = own.read.parquet(str(place)).where("temp > 25")
-    verdict = geoskip.why_not(frame, "new").scans[0].file
+    verdict = geoskip.why_not(frame, "new.parquet").scans[0].file
     assert verdict is not None
     assert verdict.kept
     assert verdict.reason.startswith("no metadata: the file is newer than the snapshot")

@@ -205,6 +205,20 @@ def test_a_file_that_spark_prunes_by_its_partition() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settled", "reason"),
+    [
+        (Literal(False, "boolean"), "a condition on partition columns leaves it out: Spark's own pruning"),
+        (Comparison("=", TEMP, Literal(None, "double")), "the condition is TRUE for no row of any file"),
+    ],
+    ids=["partition", "never"],
+)
+def test_a_file_that_no_row_needs(settled: Predicate, reason: str) -> None:
+    found = explained(And((settled, HOT)), INDEXES, "p3").scans[0].file
+    assert found is not None
+    assert (found.kept, found.reason, found.clauses) == (False, reason, ())
+
+
+@pytest.mark.parametrize(
     ("file", "message"),
     [
         ("nope", r"file='nope' is no file of this query, which has 4 files, such as file:/d/p0.parquet; give a path"),
