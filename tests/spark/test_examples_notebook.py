@@ -15,18 +15,21 @@ import nbformat
 import pytest
 
 import geoskip
+from examples import log_analytics  # noqa: F401 (its declarations outlast a notebook)
 from examples.run_notebook import NOTEBOOKS, tidied
 
 OF_A_MACHINE = re.compile(r"/(?:tmp|home|root|Users|work|var)/|\\\\Users\\\\")
 INLINE = "module://matplotlib_inline.backend_inline"
 SMALL = {
     "geospatial_notebook": {"GEOSKIP_FILES": "4", "GEOSKIP_EVERY": "100", "GEOSKIP_SEDONA": ""},
+    "log_analytics_notebook": {"GEOSKIP_LINES": "3000", "GEOSKIP_DAYS": "3", "GEOSKIP_FILES": "4"},
     "mappings_notebook": {"GEOSKIP_FILES": "12", "GEOSKIP_EVERY": "20", "GEOSKIP_SECONDS": "1"},
 }
 """The size at which each is run here."""
-PICTURES = {"geospatial_notebook": 5, "mappings_notebook": 2}
+PICTURES = {"geospatial_notebook": 5, "log_analytics_notebook": 2, "mappings_notebook": 2}
 SHOWN = {
     "geospatial_notebook": "not in Texas",
+    "log_analytics_notebook": "refreshed",
     "mappings_notebook": "kilometres",
 }
 """What the last table names."""
