@@ -20,7 +20,7 @@ JAVA = python=$$(.ci/python) && "$$python" .ci/java.py
 WITH_JAVA = python=$$(.ci/python) && JAVA_HOME=$$("$$python" .ci/java.py) && export JAVA_HOME &&
 
 .NOTPARALLEL:
-.PHONY: help demo test test-core test-tables test-versions test-wheel soak bench docs sbom format venv java check-java lock clean
+.PHONY: help demo test test-core test-tables test-clusters test-versions test-wheel soak bench docs sbom format venv java check-java lock clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -33,13 +33,16 @@ test: check-java venv test-core  ## every check; ends with pytest's closing line
 	.venv/bin/python -m ruff format --check
 	.venv/bin/python -m mypy
 	.venv/bin/lint-imports --no-logo
-	@$(WITH_JAVA) .venv/bin/python -m pytest -m 'jvm and not tables'
+	@$(WITH_JAVA) .venv/bin/python -m pytest -m 'jvm and not tables and not clusters'
 
 test-core: venv  ## the part of the tests that needs no JVM, in parallel
 	.venv/bin/python -m pytest -q -n 2 --dist worksteal -m 'not jvm'
 
 test-tables: check-java venv  ## tables of Delta and Iceberg, with their jars
 	@$(WITH_JAVA) .venv/bin/python -m pytest -q tests/tables
+
+test-clusters: check-java venv  ## a standalone cluster of two workers, and Spark Connect
+	@$(WITH_JAVA) .venv/bin/python -m pytest -q -o faulthandler_timeout=1200 tests/clusters
 
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
 	@.ci/test-versions $(SPARKS)
@@ -49,7 +52,7 @@ test-wheel: check-java venv  ## wheel and sdist built and installed bare, the qu
 
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
 	@for round in 1 2 3 4 5; do GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'hypothesis and not spark' || exit 1; done
-	@$(WITH_JAVA) GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'jvm and not tables'
+	@$(WITH_JAVA) GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'jvm and not tables and not clusters'
 	@$(WITH_JAVA) GEOSKIP_TABLE_RACE=$(RACE) .venv/bin/python -m pytest -s tests/tables -k race
 	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/stores/test_crashes.py
 	@GEOSKIP_FUZZ=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/stores/test_metadata_fuzz.py

@@ -82,11 +82,15 @@ def of_texts(low: bytes, high: bytes, *, nulls: int, rows: int) -> dict[str, Any
     nulls, rows : int
         How many rows are NULL, and how many there are.
     """
+    short, tall = _cut(low, high)
+    return _summary(short, tall, exact=(short, tall) == (low, high), nulls=nulls, rows=rows)
+
+
+def _cut(low: bytes, high: bytes) -> tuple[bytes, bytes | None]:
+    """Bounds of bounds: what these begin with both, and up to LONGEST bytes more of each."""
     pairs = enumerate(zip(low[:_MOST_SHARED], high, strict=False))
     shared = next((at for at, (one, other) in pairs if one != other), min(len(low), len(high), _MOST_SHARED))
-    longest = LONGEST + shared
-    short, tall = low[:longest], shortened(high, longest)
-    return _summary(short, tall, exact=(short, tall) == (low, high), nulls=nulls, rows=rows)
+    return low[: LONGEST + shared], shortened(high, LONGEST + shared)
 
 
 def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -96,7 +100,11 @@ def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     lows, highs = ([part[end] for part in holding] for end in ("min", "max"))
     low = min(lows) if lows and None not in lows else None
     high = max(highs) if highs and None not in highs else None
-    return _summary(low, high, exact=all(part.get("exact", True) for part in parts), **counts)
+    found = _summary(low, high, exact=all(part.get("exact", True) for part in parts), **counts)
+    if isinstance(low, bytes) and isinstance(high, bytes):  # parts may begin alike where the file does not
+        cut = _cut(low, high)
+        found |= {"min": cut[0], "max": cut[1], "exact": found["exact"] and cut == (low, high)}
+    return found
 
 
 def shortened(value: bytes, longest: int = LONGEST) -> bytes | None:

@@ -35,13 +35,13 @@ def shown(statement: SkippingStatement) -> str:
     return f"{text} {rest}" if rest else text
 
 
-@pytest.mark.parametrize(("text", "expected"), entries("accepted.txt"))
+@pytest.mark.parametrize(("text", "expected"), list(entries("accepted.txt")))
 def test_a_statement_is_parsed(text: str, expected: str) -> None:
     assert is_statement(text)
     assert shown(parse(text)) == expected
 
 
-@pytest.mark.parametrize(("text", "carets", "expected"), entries("refused.txt"))
+@pytest.mark.parametrize(("text", "carets", "expected"), list(entries("refused.txt")))
 def test_an_error_points_at_the_token(text: str, carets: str, expected: str) -> None:
     assert is_statement(text)
     with pytest.raises(StatementError) as caught:
