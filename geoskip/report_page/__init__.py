@@ -49,7 +49,7 @@ def page_of(report: Report) -> str:
             ),
             element("h1", _sentence(head)),
             element("p", " · ".join(facts), class_="muted facts"),
-            sections.amounts(report) if report.scans else None,
+            sections.read_of_all(report) if report.scans else None,
         ),
         element(
             "main",
@@ -97,7 +97,7 @@ def _short_scan(scan: Scan, several: bool) -> Markup:
     return element(
         "div",
         element("p", element("code", scan.short_name), f": {sections.headline(scan)}" if several else None),
-        sections.amounts(scan),
+        sections.read_of_all(scan),
         sections.clauses(scan),
         element("details", element("summary", *where), *tree) if tree else element("p", *where) if where else None,
         sections.reasons(scan.sentences, scan.lost),
@@ -113,7 +113,7 @@ def _scan(scan: Scan, is_alone: bool) -> Markup:
         element("h2", scan.dataset.rstrip("/").rpartition("/")[2] or scan.dataset),
         element("p", element("code", scan.dataset), class_="muted"),
         None if is_alone else element("p", _sentence(sections.headline(scan)), class_="facts"),
-        None if is_alone else sections.amounts(scan),
+        None if is_alone else sections.read_of_all(scan),
         _part("What each clause skips by itself", sections.clauses(scan)),
         _part(
             "The condition, vertex by vertex", tree or None,

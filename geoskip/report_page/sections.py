@@ -39,7 +39,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
 
 
-def amounts(read: Report | Scan) -> Markup:
+def read_of_all(read: Report | Scan) -> Markup:
     """Two bars: the shares of the files and of the bytes that were read."""
     rows = [
         ("Files", read.files_kept, read.files_total),

@@ -47,7 +47,7 @@ def _workers(spark: SparkSession) -> Line:
     """Check the packages and the Python of the workers, on each executor that takes a task."""
     names = _ON_WORKERS
 
-    def look(_: Any) -> Iterator[tuple[str, str, tuple[str, ...]]]:  # nested, so that it goes there by value
+    def packages_here(_: Any) -> Iterator[tuple[str, str, tuple[str, ...]]]:  # nested, so that it goes there by value
         import socket
         import sys
         from importlib.util import find_spec
@@ -56,7 +56,7 @@ def _workers(spark: SparkSession) -> Line:
         yield socket.gethostname(), ".".join(map(str, sys.version_info[:2])), missing
 
     tasks = max(spark.sparkContext.defaultParallelism, 1)
-    seen = sorted(set(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(look).collect()))
+    seen = sorted(set(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(packages_here).collect()))
     here = ".".join(map(str, sys.version_info[:2]))
     for host, python, missing in seen:
         if python != here:
