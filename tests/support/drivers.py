@@ -159,11 +159,11 @@ def _hold(port: int, where: str) -> Callable[[], None]:
     from geoskip.spark.build import spark_reader
     from geoskip.stores import LocalFolder
 
-    read, create = spark_reader.read_files, LocalFolder.create
+    read, create = spark_reader.read_shares, LocalFolder.create
 
-    def read_held(files: Any, plans: Any, case_sensitive: bool) -> Iterator[Any]:
+    def read_held(plans: Any, case_sensitive: bool, shares: Any) -> Iterator[Any]:
         _stop_at(port, f"build of {' '.join(plan.name for plan in plans)}")
-        yield from read(files, plans, case_sensitive)
+        yield from read(plans, case_sensitive, shares)
 
     def create_held(self: Any, name: str, data: bytes) -> None:
         if name.startswith("_log/"):
@@ -171,7 +171,7 @@ def _hold(port: int, where: str) -> Callable[[], None]:
         create(self, name, data)
 
     if where == "build":
-        spark_reader.read_files = read_held
+        spark_reader.read_shares = read_held
     if where == "commit":
         LocalFolder.create = create_held  # type: ignore[method-assign]
     return partial(_stop_at, port, "rows") if where == "rows" else _go_on
