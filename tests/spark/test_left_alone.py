@@ -139,13 +139,15 @@ def test_rows_that_depend_on_the_columns_read(spark: Any, tmp_path: Path, mode: 
 
 def test_spark_connect() -> None:
     class Remote:
-        """What a Connect session is to geoskip: one without a driver's session."""
+        """What a Connect session is to geoskip: one without a driver's session, of a class of Spark's."""
+
+        __module__ = "pyspark.sql.connect.session"
 
     with pytest.raises(EnvironmentProblem, match="Connect") as raised:
         geoskip.enable(Remote())  # type: ignore[arg-type]
-    assert "SparkSession.builder" in str(raised.value)
+    assert "geoskip.connect_server(spark)" in str(raised.value)
     assert not geoskip.is_enabled(Remote())  # type: ignore[arg-type]
-    with pytest.raises(EnvironmentProblem, match="got None"):
+    with pytest.raises(EnvironmentProblem, match=r"got None.*SparkSession.builder"):
         geoskip.dataset(None, "data")  # type: ignore[arg-type]
 
 
