@@ -145,6 +145,15 @@ def test_a_statement_in_spark_sql_runs_once_in_the_session_that_runs_it(spark: A
     assert [row.files_read for row in explained.collect()] == [2]
 
 
+def test_a_statement_runs_beside_cached_data(spark: Any, data: Path) -> None:
+    cached = spark.range(3).cache()
+    try:
+        (created,) = spark.sql(f"CREATE SKIPPING INDEX ON '{data}' (temp MINMAX)").collect()
+        assert (created["index"], created.snapshot) == ("minmax(temp)", 1)
+    finally:
+        cached.unpersist()
+
+
 def test_errors_in_spark_sql_are_sparks_and_show_the_place(spark: Any, data: Path) -> None:
     with pytest.raises(IllegalArgumentException, match=r"got MINMOX \(line 1, position \d+\)\n.*\n +\^{6}\n"):
         spark.sql(f"CREATE SKIPPING INDEX ON '{data}' (temp MINMOX)")

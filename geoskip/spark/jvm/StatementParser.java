@@ -19,6 +19,7 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.ExternalCommandRunner;
 import org.apache.spark.sql.execution.command.ExternalCommandExecutor;
 import org.apache.spark.sql.internal.SessionState;
@@ -158,9 +159,17 @@ class StatementCommand extends ExternalCommandExecutor {
         columns = super.output();
     }
 
+    private StatementCommand(StatementCommand other) {
+        super(new StatementRunner(), other.command(), scala.collection.immutable.Map$.MODULE$.empty());
+        columns = other.columns;
+    }
+
     public Seq output() { return columns; }
 
     public LogicalPlan clone() { return this; } // it has no state, and what is above it refers to its column
+
+    /** Spark makes one to compare a plan with those of a session's cached data. */
+    public TreeNode makeCopy(Object[] arguments) { return new StatementCommand(this); }
 }
 
 /** Lets Python carry out a statement, in the session that runs it; the rows are JSON. */
