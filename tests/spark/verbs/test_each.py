@@ -30,7 +30,8 @@ def test_a_deleted_index_is_not_used_until_it_is_restored(spark: Any, place: Pat
     assert handle.delete_index() == ("valuelist(a)",)
     assert handle.indexes == ()
     assert kept(spark, place, "a > 25") == 4
-    (reason,) = geoskip.last_report(spark).reasons
+    reason, unserved = geoskip.last_report(spark).reasons
+    assert unserved == 'no index over a: MinMax("a")'
     assert reason.endswith("is in use: create_index() makes one, restore_index() brings back a deleted one")
     with pytest.raises(NotIndexedError, match=r"in use; deleted are minmax\(a\), valuelist\(a\): restore_"):
         handle.refresh_index()
