@@ -132,6 +132,8 @@ COMPUTED: list[Index] = [
 def test_both_builds_make_the_same_metadata(plain: Any, tmp_path: Path, indexes: list[Index]) -> None:
     data = tmp_path / "data"
     write_everything(data)
+    if plain.version >= "4.2":  # which has an ST_GeomFromWKB of its own, and a build without it another
+        indexes = [index for index in indexes if "WKB" not in str(index)]
     ours = geoskip.build(str(data), indexes, metadata=tmp_path / "ours")
     theirs = geoskip.dataset(plain, str(data), metadata=str(tmp_path / "theirs")).create_index(*indexes)
     assert ours.excluded.keys() == theirs.excluded.keys()
