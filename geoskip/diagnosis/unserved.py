@@ -68,10 +68,9 @@ _NUMBER = re.compile(r"#\d+L?\b")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A vertex of a labelled condition, or its negation where ``truth`` is False."""
+    """A vertex of a labelled condition, in which NOT stands at the leaves."""
 
     label: VertexLabel
-    truth: bool = True
 
     @property
     def clause(self) -> Clause:
@@ -85,7 +84,7 @@ class Part:
         within = tuple(member.condition for member in members)
         if members:
             return And(within) if every else Or(within)
-        return self.label.vertex if self.truth else normalise(Not(self.label.vertex))
+        return self.label.vertex
 
     @cached_property
     def columns(self) -> frozenset[str]:
@@ -99,10 +98,7 @@ class Part:
 
     def members(self) -> tuple[tuple[Part, ...], bool]:
         """The parts that this one is made of, and True if all of them are needed; none for a test."""
-        if isinstance(self.label.vertex, Not) and self.label.below:
-            return Part(self.label.below[0], not self.truth).members()
-        every = isinstance(self.label.vertex, And) == self.truth
-        return tuple(Part(label, self.truth) for label in self.label.below), every
+        return tuple(map(Part, self.label.below)), isinstance(self.label.vertex, And)
 
     def __str__(self) -> str:
         text = _NUMBER.sub("", _SUBQUERY.sub("(a subquery)", str(self.condition)))
