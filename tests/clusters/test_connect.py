@@ -9,13 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import geoskip
 from geoskip import MinMax
 from tests.conftest import four_tens
-
-pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]' brings what a client needs")
 
 CLIENT = """
 import json, sys
