@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from geoskip.spark.dataset.handle import dataset
 from geoskip.spark.reports import explain
 from geoskip.spark.session import is_enabled
 from geoskip.spark.st_functions import candidates, is_there
+from geoskip.spark.workers import is_cluster, missing_on_workers, way_out, worker_python
 
 _ON_WORKERS = ("numpy", "pyarrow", "shapely", "rapidfuzz", "pyproj", "geoskip")
 
@@ -45,26 +45,10 @@ def session_checks(spark: SparkSession) -> Iterator[Line]:
 
 def _workers(spark: SparkSession) -> Line:
     """Check the packages and the Python of the workers, on each executor that takes a task."""
-    names = _ON_WORKERS
-
-    def packages_here(_: Any) -> Iterator[tuple[str, str, tuple[str, ...]]]:  # nested, so that it goes there by value
-        import socket
-        import sys
-        from importlib.util import find_spec
-
-        missing = tuple(name for name in names if find_spec(name) is None)
-        yield socket.gethostname(), ".".join(map(str, sys.version_info[:2])), missing
-
-    tasks = max(spark.sparkContext.defaultParallelism, 1)
-    seen = sorted(set(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(packages_here).collect()))
-    here = ".".join(map(str, sys.version_info[:2]))
-    for host, python, missing in seen:
-        if python != here:
-            return "fail", "workers", f"{host} runs Python {python}, not {here}", "set PYSPARK_PYTHON to this one"
-        if missing:
-            return "fail", "workers", f"{host} lacks {', '.join(missing)}", "install them there"
-    hosts = ", ".join(host for host, _, _ in seen)
-    return "ok", "workers", f"Python {here} with {', '.join(names)} on {hosts}", ""
+    if why := missing_on_workers(spark, _ON_WORKERS):
+        mended = way_out() if is_cluster(spark) else "set PYSPARK_PYTHON to the Python of this driver"
+        return "fail", "workers", why, mended
+    return "ok", "workers", f"{worker_python(spark, _ON_WORKERS).about}, with {', '.join(_ON_WORKERS)}", ""
 
 
 def _skipping(spark: SparkSession) -> Line:

@@ -147,23 +147,27 @@ _probed: weakref.WeakKeyDictionary[SparkContext, WorkerPython] = weakref.WeakKey
 _probing = threading.RLock()
 
 
-def missing_on_workers(spark: SparkSession, packages: Collection[str]) -> str | None:
-    """Clause that names those of some packages that the workers lack; None where they lack nothing."""
+def worker_python(spark: SparkSession, packages: Collection[str]) -> WorkerPython:
+    """Python of the workers, after some packages have been looked for."""
     with _probing:
         context: Any = spark.sparkContext
         sent = (len(context._python_includes), len(context.listFiles), len(context.listArchives))
-        known = _probed.get(context)
-        if known is None or known.sent != sent:
-            known = _probed[context] = WorkerPython({}, sent=sent)
-        new = sorted(set(packages) - known.lacks.keys())
-        if new and known.unusable is None:
-            _probe(spark, known, new)
-        if known.unusable is not None:
-            return known.unusable
-        missing = {name: why for name in sorted(packages) if (why := known.lacks.get(name))}
-    if not missing:
-        return None
-    return f"the Python of the workers ({known.about}) lacks {_listed(list(missing.values()))}"
+        there = _probed.get(context)
+        if there is None or there.sent != sent:
+            there = _probed[context] = WorkerPython({}, sent=sent)
+        new = sorted(set(packages) - there.lacks.keys())
+        if new and there.unusable is None:
+            _probe(spark, there, new)
+    return there
+
+
+def missing_on_workers(spark: SparkSession, packages: Collection[str]) -> str | None:
+    """Clause that names those of some packages that the workers lack; None where they lack nothing."""
+    there = worker_python(spark, packages)
+    if there.unusable is not None:
+        return there.unusable
+    missing = [why for name in sorted(packages) if (why := there.lacks[name]) is not None]
+    return f"the Python of the workers ({there.about}) lacks {_listed(missing)}" if missing else None
 
 
 def way_out() -> str:
@@ -190,22 +194,22 @@ def explained(error: BaseException) -> EnvironmentProblem | None:
     )
 
 
-def _probe(spark: SparkSession, known: WorkerPython, names: list[str]) -> None:
+def _probe(spark: SparkSession, there: WorkerPython, names: list[str]) -> None:
     context = spark.sparkContext
     tasks = max(1, min(context.defaultParallelism, _MOST_TASKS))
     try:
         answers = context.parallelize(range(tasks), tasks).mapPartitions(_probing_task(names)).collect()
     except Exception as error:
-        known.unusable = _reason_of(str(error), context.pythonExec)
-        if known.unusable is None:
+        there.unusable = _reason_of(str(error), context.pythonExec)
+        if there.unusable is None:
             raise
         return
     hosts = {host for host, _, _, _ in answers}
     _, python, release, _ = answers[0]
-    known.about = f"{python}, Python {release}, on {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
+    there.about = f"{python}, Python {release}, on {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
     for name in names:
         texts = [_lack(name, found[name]) for _, _, _, found in answers]
-        known.lacks[name] = next((text for text in texts if text is not None), None)
+        there.lacks[name] = next((text for text in texts if text is not None), None)
 
 
 def _probing_task(names: list[str]) -> Callable[[Iterable[int]], Iterator[tuple[str, str, str, dict[str, Any]]]]:
