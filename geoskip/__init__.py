@@ -314,7 +314,11 @@ def why_not(df: Any, file: str | None = None) -> WhyNot:
         For another object, and where the query has no such file or several.
     """
     found = getattr(df, "report", df)
-    found = Report((found,)) if isinstance(found, Scan) else found if isinstance(found, Report) else report(df)
+    if isinstance(found, Scan):
+        found = Report((found,))
+    elif not isinstance(found, Report):
+        of_spark = type(df).__module__.partition(".")[0] == "pyspark"
+        found = _import("spark.advisor.bare_scans", "why_not").report_with_conditions(df) if of_spark else report(df)
     return import_module("geoskip.diagnosis.explanation").why_not_of(found, file)  # type: ignore[no-any-return]
 
 

@@ -98,3 +98,14 @@ def test_a_file_that_is_newer_than_its_metadata(own: Any, tmp_path: Path) -> Non
     assert verdict is not None
     assert verdict.kept
     assert verdict.reason.startswith("no metadata: the file is newer than the snapshot")
+
+
+def test_a_folder_without_metadata_has_its_parts_named_with_the_indexes_to_create(spark: Any, tmp_path: Path) -> None:
+    place = four_tens(tmp_path)
+    frame = spark.read.parquet(str(place)).where("temp > 25 AND levenshtein(city, 'c1') < 1")
+    found = geoskip.why_not(frame)
+    assert found.suggestions == ('MinMax("temp")', 'MetricDist("city", metric="levenshtein")')
+    assert any("metadata" in note for note in found.scans[0].notes)
+    assert geoskip.why_not(spark.range(3).where("id > 1")).scans == ()
+    geoskip.dataset(spark, str(place)).create_index(MinMax("temp"))
+    assert geoskip.why_not(spark.read.parquet(str(place)).where("temp > 25")).suggestions == ()
