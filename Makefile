@@ -8,6 +8,7 @@ RACE := 60
 DRIVERS := 20
 MACHINES := 100
 SEED := $(shell date +%s)
+JVM := jvm and not tables and not clusters
 
 # No other Spark's settings and no stray modules; a driver on one machine needs no name in the network.
 unexport SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME
@@ -20,7 +21,7 @@ JAVA = python=$$(.ci/python) && "$$python" .ci/java.py
 WITH_JAVA = python=$$(.ci/python) && JAVA_HOME=$$("$$python" .ci/java.py) && export JAVA_HOME &&
 
 .NOTPARALLEL:
-.PHONY: help demo test test-core test-tables test-clusters test-versions test-wheel soak bench docs sbom format venv java check-java lock clean
+.PHONY: help demo test test-core test-slow test-tables test-clusters test-versions test-wheel soak bench dist docs sbom format venv java check-java lock clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -28,15 +29,18 @@ help:
 demo: check-java venv  ## real queries, with geoskip off and on
 	@$(WITH_JAVA) .venv/bin/python examples/demo.py
 
-test: check-java venv test-core  ## every check; ends with pytest's closing line
+test: check-java venv test-core  ## every check but the slow ones; ends with pytest's closing line
 	.venv/bin/python -m ruff check
 	.venv/bin/python -m ruff format --check
 	.venv/bin/python -m mypy
 	.venv/bin/lint-imports --no-logo
-	@$(WITH_JAVA) .venv/bin/python -m pytest -m 'jvm and not tables and not clusters'
+	@$(WITH_JAVA) .venv/bin/python -m pytest -m '$(JVM) and not slow'
 
 test-core: venv  ## the part of the tests that needs no JVM, in parallel
 	.venv/bin/python -m pytest -q -n 2 --dist worksteal -m 'not jvm'
+
+test-slow: check-java venv  ## the tests with Spark that take many seconds each
+	@$(WITH_JAVA) .venv/bin/python -m pytest -m '$(JVM) and slow'
 
 test-tables: check-java venv  ## tables of Delta and Iceberg, with their jars
 	@$(WITH_JAVA) .venv/bin/python -m pytest -q tests/tables
@@ -52,7 +56,7 @@ test-wheel: check-java venv  ## wheel and sdist built and installed bare, the qu
 
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
 	@for round in 1 2 3 4 5; do GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'hypothesis and not spark' || exit 1; done
-	@$(WITH_JAVA) GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'jvm and not tables and not clusters'
+	@$(WITH_JAVA) GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m '$(JVM)'
 	@$(WITH_JAVA) GEOSKIP_TABLE_RACE=$(RACE) .venv/bin/python -m pytest -s tests/tables -k race
 	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/stores/test_crashes.py
 	@GEOSKIP_FUZZ=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/stores/test_metadata_fuzz.py
@@ -64,6 +68,11 @@ soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of rac
 
 bench: check-java venv  ## speeds, side by side
 	@$(WITH_JAVA) .venv/bin/python -m tests.bench
+
+dist: check-java venv  ## wheel, source distribution and the optional jar for JDBC servers, in dist/
+	@.venv/bin/python -m hatchling build -d dist
+	@$(WITH_JAVA) .venv/bin/python -m geoskip.spark.jdbc.extension_jar dist/geoskip-extension-$$(.venv/bin/python -c \
+	'import geoskip; print(geoskip.__version__)').jar
 
 docs: venv  ## the guides and the reference as a site: site/index.html
 	.venv/bin/python .ci/docs.py
