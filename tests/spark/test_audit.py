@@ -60,6 +60,7 @@ def own(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.conf.set(AUDIT, "0")
 
 
+@pytest.mark.slow
 def test_rows_that_a_mapping_lost_are_found_and_it_is_not_asked_again(
     own: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,6 +34,7 @@ def always_encloses(node: Any, index: Any) -> Any:
             return sight.encloses(shape)
 
 
+@pytest.mark.slow
 def test_what_is_declared_of_sparks_own_functions_is_true(own: Any) -> None:
     for name, rows in (("year", ["date"]), ("levenshtein", ["words", "words"]), ("floor", ["double"])):
         found = check_mapping(name, spark=own, rows=rows, seconds=SECONDS)
@@ -42,6 +43,7 @@ def test_what_is_declared_of_sparks_own_functions_is_true(own: Any) -> None:
         assert found.function == name
 
 
+@pytest.mark.slow
 def test_wrong_declarations_of_sparks_own_functions_are_found(own: Any) -> None:
     with mappings():
         declare("abs", monotone="increasing", null_in_null_out=True)
@@ -66,6 +68,7 @@ def test_wrong_declarations_of_sparks_own_functions_are_found(own: Any) -> None:
             check_mapping("no_such_function", spark=own, seconds=SECONDS)
 
 
+@pytest.mark.slow
 def test_spatial_functions(spark: Any, own: Any) -> None:
     session = spark if spark.catalog.functionExists("ST_MinimumBoundingCircle") else own  # Sedona's, where it is there
     asked = {"ST_Contains": ["polygons", "points"], "ST_SetSRID": ["points", [4326]]}
@@ -87,6 +90,7 @@ def test_spatial_functions(spark: Any, own: Any) -> None:
         assert "and not at (" in said
 
 
+@pytest.mark.slow
 def test_functions_of_ones_own_by_name(own: Any) -> None:
     from pyspark.sql.functions import pandas_udf, udf
 
@@ -125,6 +129,7 @@ def test_functions_of_ones_own_by_name(own: Any) -> None:
         assert not own.catalog.functionExists("zone")
 
 
+@pytest.mark.slow
 def test_a_plain_function_is_registered_with_the_type_that_it_returns(own: Any) -> None:
     from pyspark.sql.functions import udf
 

@@ -19,6 +19,7 @@ def active(spark: Any) -> None:
     spark.range(1).collect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", ["csv", "json", "orc"])
 def test_other_formats_are_read_again_as_they_were_indexed(format_: str, spark: Any, tmp_path: Path) -> None:
     folder = str(tmp_path / format_)
@@ -63,6 +64,7 @@ def test_what_spark_says_is_one_line(tmp_path: Path) -> None:
         assert all(line.startswith("geoskip: ") for line in lines), done.stderr
 
 
+@pytest.mark.slow
 def test_a_session_of_its_own_is_quiet_and_the_doctor_lets_it_skip(tmp_path: Path) -> None:
     folder = four_tens(tmp_path)
     done = process("doctor", folder, "--master", "local[2]", "--conf", "spark.driver.memory=1g", "--json")

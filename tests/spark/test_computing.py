@@ -70,6 +70,7 @@ def all_types(spark: Any, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_metadata_are_those_of_sparks_reader(spark: Any, all_types: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, ours, jobs = built(spark, all_types, *INDEXES)
     assert jobs == 1

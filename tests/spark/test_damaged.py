@@ -84,6 +84,7 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_query_answers(spark: Any, sound: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: str) -> None:
     folder = sound / "_geoskip"

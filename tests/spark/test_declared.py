@@ -25,6 +25,7 @@ def coded(number: Any) -> Any:
     return -1 if number is None else 1000 - number
 
 
+@pytest.mark.slow
 def test_what_is_declared_of_functions(spark: Any, parts: Callable[..., Path]) -> None:
     files = [[1.0, 5.0], [20.0, None], [None], [40.0, float("nan")]]
     place = parts(*({"c": pa.array(v, pa.float64()), "n": [n, None][: len(v)]} for n, v in enumerate(files)))

@@ -47,6 +47,7 @@ def sessions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[bool,
     return {False: ours, True: paper}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", queries(), ids=lambda query: f"{query.table}: {query.title}")
 def test_rows_are_equal_and_files_are_skipped(sessions: dict[bool, Any], query: Query) -> None:
     outcome = demo.compare(sessions, query, "clustered", repeat=1)

@@ -26,6 +26,7 @@ KEPT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "orc", "json"])
 def test_a_column_with_a_dot_in_its_name_skips(spark: Any, tmp_path: Path, form: str) -> None:
     place = str(tmp_path / "data")
@@ -43,6 +44,7 @@ def test_a_column_with_a_dot_in_its_name_skips(spark: Any, tmp_path: Path, form:
         assert same_as_off(lambda where=where: handle.to_df().where(where)).files_kept == kept, where
 
 
+@pytest.mark.slow
 def test_a_struct_field_stays_one_beside_a_column_named_alike(spark: Any, tmp_path: Path) -> None:
     """What an index was built over is not read anew from its text, which by now means another column first."""
     place = str(tmp_path / "data")

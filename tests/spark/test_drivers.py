@@ -163,6 +163,7 @@ def test_drivers_that_race(spark: Any, place: Path, handle: geoskip.Dataset, dri
     assert [str(index) for index in handle.indexes] == ["minmax(a)", "minmax(s)"]
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_amid_its_jobs(
     spark: Any, place: Path, handle: geoskip.Dataset, driver: Driver
 ) -> None:

@@ -62,6 +62,7 @@ def crypto(spark: Any) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", ["false", "true"], ids=["encrypted footers", "signed footers"])
 def test_encrypted_data_are_skipped_like_others(spark: Any, crypto: None, tmp_path: Path, plain: str) -> None:
     place = str(tmp_path / "data")

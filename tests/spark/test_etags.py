@@ -46,6 +46,7 @@ def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
     return report.files_kept, report.files_total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("located", [True, False], ids=["with blocks", "Spark asks for no blocks"])
 def test_a_file_replaced_within_the_clocks_tick(spark: Any, tagged: Any, tmp_path: Path, located: bool) -> None:
     tagged.locate(located)

@@ -133,6 +133,7 @@ def values(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return session.read.parquet(str(place))
 
 
+@pytest.mark.slow
 def test_random_conditions_are_decided_exactly(values: Any) -> None:
     """One job says what Spark makes of them; which files are read needs none."""
     chance = random.Random(4)

@@ -24,6 +24,7 @@ def session(spark: Any) -> Any:
     return own
 
 
+@pytest.mark.slow
 def test_log_analytics(session: Any, tmp_path: Path) -> None:
     console = Console(width=120, file=io.StringIO())
     found = log_analytics.run(session, tmp_path / "log", console, lines=6000, days=3, files=4)
@@ -51,6 +52,7 @@ def test_custom_udf_mapping(session: Any, tmp_path: Path) -> None:
     assert "within 40 km of Denver" in written.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "rows"),
     [

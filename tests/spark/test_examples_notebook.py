@@ -98,6 +98,7 @@ def run(shell: Any, book: Any) -> None:
             cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=captured.stdout))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processor_time")
 @each_notebook
 def test_it_runs(notebook: Path, plain: Any, shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> str:
 WINDOW = "ST_GeomFromText('POLYGON((22 0.2, 23 0.2, 23 0.4, 22 0.4, 22 0.2))')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("functions", ["sedona", "shapely"])
 def test_boxes_over_geometry_expressions(spark: Any, plain: Any, shapes: str, functions: str) -> None:
     if functions == "sedona" and not st_functions.is_there(spark):
@@ -209,6 +210,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["arrow", "spark"])
 def test_columns_with_odd_names(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     if reader == "spark":
@@ -285,6 +287,7 @@ def test_what_files_without_a_column_read_for_it(spark: Any, tmp_path: Path) -> 
         spark.sql("DROP TABLE defaults")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("narrow", "wide"), [("int32", "long"), ("int16", "int"), ("float", "double")])
 def test_a_column_that_was_widened(spark: Any, tmp_path: Path, narrow: str, wide: str) -> None:
     arrow = {"int32": pa.int32(), "int16": pa.int16(), "float": pa.float32()}[narrow]

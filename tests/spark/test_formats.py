@@ -86,6 +86,7 @@ def reader(spark: Any, place: Path, kind: str, options: dict[str, Any]) -> Calla
     return read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TEXTS)
 def test_text_formats(spark: Any, tmp_path: Path, case: str) -> None:
     kind, text, end, options, others = TEXTS[case]
@@ -177,6 +178,7 @@ def test_the_column_of_corrupt_records_is_declined(spark: Any, tmp_path: Path, k
         spark.conf.unset("spark.sql.columnNameOfCorruptRecord")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

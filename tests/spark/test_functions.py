@@ -130,6 +130,7 @@ def moments(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {name}")
 
 
+@pytest.mark.slow
 def test_functions_get_and_give_what_workers_get_and_give(spark: Any, moments: str) -> None:
     frame = spark.read.parquet(moments)
     fails = ("halved(large)", "too_much(price)")
@@ -245,6 +246,7 @@ def differing_of(
     return found
 
 
+@pytest.mark.slow
 def test_functions_see_what_workers_see_and_not_what_the_driver_has_by_now(
     spark: Any, numbers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +269,7 @@ def test_functions_see_what_workers_see_and_not_what_the_driver_has_by_now(
     assert {"a class", "an attribute", "the environment", "a thread", "a folder", "a process"} <= wrong
 
 
+@pytest.mark.slow
 def test_what_depends_on_the_task_is_unknown(spark: Any, numbers: str) -> None:
     for name, function in UNKNOWN.items():
         holds = F.udf(function, "boolean", useArrow=False)("n")
@@ -285,6 +288,7 @@ def test_what_clocks_show_twice_or_never_is_not_taken(monkeypatch: pytest.Monkey
     time.tzset()
 
 
+@pytest.mark.slow
 def test_the_process_is_ended_at_its_deadline_and_started_anew(spark: Any) -> None:
     def called(function: Any, seconds: float) -> Any:
         return call_in_worker(

@@ -92,6 +92,7 @@ def connected(jvm: Any, port: int, folder: Path) -> Client:
             time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_jdbc_clients_create_indexes_and_skip_files(spark: Any, tmp_path: Path) -> None:
     """Both servers start side by side. A second connection has a session of its own, with functions and skipping."""
     jar, home = tmp_path / "geoskip-extension.jar", Path(pyspark.__file__).parent

@@ -70,6 +70,7 @@ def rows_of(folder: Path | str) -> list[int]:
     return [pq.read_metadata(file).num_rows for file in files_of(folder)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_a_layout_has_so_many_even_files_that_skip_and_is_recorded(
     spark: Any, places: Any, expected: Any, tmp_path: Path, kind: Any
@@ -146,6 +147,7 @@ def ancient(spark: Any) -> Any:
     spark.conf.set(name, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ancient")
 def test_every_type_is_ordered_and_written_as_it_is(spark: Any, tmp_path: Path) -> None:
     names = list(EVERY_TYPE)
@@ -221,6 +223,7 @@ def test_folders_of_partitions_have_files_in_their_own_order(places: Any, expect
     assert len(latest(again.store).header.layout["writes"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ZOrder, KDTree])
 def test_equal_rows_fill_as_many_files_as_were_asked_for(spark: Any, tmp_path: Path, kind: Any) -> None:
     same = spark.range(30, numPartitions=3).selectExpr("1 AS a", "CAST(NULL AS STRING) AS b")
@@ -386,6 +389,7 @@ def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any,
         geoskip.write(SimpleNamespace(), folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"compression": "brotli"}, {"compression": "best"}, {"parquet.block.size": "large"}], ids=str
 )

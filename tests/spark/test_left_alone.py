@@ -151,6 +151,7 @@ def test_spark_connect() -> None:
         geoskip.dataset(None, "data")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(delta_package() is None, reason="no Delta release for this Spark is known to the tests")
 def test_delta_with_deletion_vectors_and_an_update(spark: Any, tmp_path: Path) -> None:
     own = spark.newSession()

@@ -348,6 +348,7 @@ class Lives(RuleBasedStateMachine):
             }
 
 
+@pytest.mark.slow
 def test_any_verbs_in_any_order(spark: Any, tmp_path: Path) -> None:
     Lives.spark, Lives.base = spark, tmp_path
     run_state_machine_as_test(

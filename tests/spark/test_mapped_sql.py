@@ -126,6 +126,7 @@ def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_functions_of_sparks_own(spark: Any, place: Path) -> None:
     own = spark.newSession()
     own.conf.set("spark.sql.session.timeZone", "UTC")

@@ -192,6 +192,7 @@ def test_functions_of_the_jvm_by_name(own: Any, tmp_path: Path) -> None:
         assert found.skipped
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="Spark 3.5 has no functions of SQL")
 def test_functions_of_sql_are_what_they_are_made_of(own: Any) -> None:
     own.sql("CREATE OR REPLACE TEMPORARY FUNCTION warm(t BIGINT) RETURNS BOOLEAN RETURN t > 25")

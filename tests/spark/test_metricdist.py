@@ -107,6 +107,7 @@ def points(plain: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_distances_skip_however_they_are_spelt(points: Any, plain: Any) -> None:
     """What each spelling skips, and one query over all of them for the rows; without ANSI, arithmetic is another."""
     frame = points.to_df()
@@ -156,6 +157,7 @@ def test_ends_of_doubles_whole_numbers_and_texts_lose_no_row(plain: Any, parts: 
         plain.conf.unset("spark.sql.ansi.enabled")
 
 
+@pytest.mark.slow
 def test_origins_stay_when_files_are_added_and_are_chosen_anew_with_the_index(plain: Any, tmp_path: Path) -> None:
     for number in range(3):
         pq.write_table(table_at(number), tmp_path / f"part-{number}.parquet")
@@ -202,6 +204,7 @@ def away(a: float, b: float) -> float:
     return abs(a - b)
 
 
+@pytest.mark.slow
 def test_a_function_declared_to_be_a_metric(plain: Any, parts: Callable[..., Path]) -> None:
     place = parts({"a": [1.0, 2.0]}, {"a": [50.0, 51.0]}, {"a": [90.0, 99.0]})
     data = geoskip.dataset(plain, str(place))
@@ -255,6 +258,7 @@ def test_what_a_metric_or_an_inverse_reads_may_change(
                 kept(query)
 
 
+@pytest.mark.slow
 def test_what_else_a_row_may_be_joins_distances_by_or(spark: Any, tmp_path: Path) -> None:
     """Beside bounds of another column, and of texts that end with NUL, which are not NULL."""
     texts = [["smith", "smyth"], ["kitten", "sitten"], ["zzzzzzzz", "yyyyyyy"], ["hello\0", "\0"], ["a\0\0", None]]

@@ -81,6 +81,7 @@ def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_function_of_a_column_is_served_by_its_bounds(spark: Any, place: Path) -> None:
     own = spark.newSession()
     own.conf.set("spark.sql.ansi.enabled", "true")  # else decimals wrap around when they are cast
@@ -146,6 +147,7 @@ BY_THE_CLOCK = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_where_clocks_are_set_back_and_forth(spark: Any, hours: dict[str, Path], zone: str) -> None:
     own = spark.newSession()

@@ -118,6 +118,7 @@ def test_another_mode_keeps_what_depends_on_it(spark: Any, place: str) -> None:
         assert report.files_kept == 1  # the mode does not bear on it
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="Spark 3.5 has no collations")
 def test_columns_compared_in_a_way_of_their_own(spark: Any, tmp_path: Path) -> None:
     place = str(tmp_path / "data")

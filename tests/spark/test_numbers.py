@@ -90,6 +90,7 @@ def place(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.T
     return request.param, str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_literals_of_other_types_read_no_more_than_they_must(spark: Any, place: tuple[Any, str], ansi: str) -> None:
     kind, folder = place

@@ -81,6 +81,7 @@ KINDS: dict[str, tuple[Callable[[Any, Path], None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_whoever_reads_them(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     write, beyond = KINDS[kind]

@@ -34,6 +34,7 @@ def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
     return report.files_kept, report.files_total
 
 
+@pytest.mark.slow
 def test_the_whole_life_of_an_index_on_another_file_system(spark: Any, mounted: tuple[str, Path]) -> None:  # noqa: F811
     uri, place = mounted
     uri, place = f"{uri}/data", place / "data"

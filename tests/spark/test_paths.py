@@ -56,6 +56,7 @@ HANDLES: dict[str, tuple[Callable[[Path], Any], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HANDLES)
 def test_a_dataset_may_be_named_in_many_ways(spark: Any, tree: Path, how: str) -> None:
     path_of, files = HANDLES[how]
@@ -147,6 +148,7 @@ def table(spark: Any) -> Iterator[str]:
     spark.sql("DROP TABLE IF EXISTS paths_test")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("external", [True, False], ids=["external", "managed"])
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "flat"])
 def test_tables(spark: Any, table: str, tmp_path: Path, external: bool, partitioned: bool) -> None:
@@ -246,6 +248,7 @@ def mounted(spark: Any, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     conf.unset("fs.viewfs.impl.disable.cache")
 
 
+@pytest.mark.slow
 def test_a_dataset_on_another_file_system(spark: Any, mounted: tuple[str, Path]) -> None:
     uri, place = mounted
     fill(place / "my data", 0, 10, 20)

@@ -52,6 +52,7 @@ def drawn(frame: Any, **options: Any) -> tuple[list[str], Any]:
     return [text.get_text() for text in ax.get_legend().get_texts()], scan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "kept", "rows"),
     [

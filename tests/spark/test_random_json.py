@@ -115,6 +115,7 @@ def test_an_array_in_an_or_fails_in_spark_itself(spark: Any, tmp_path: Path) -> 
     assert on.split(":")[0] == off.split(":")[0]
 
 
+@pytest.mark.slow
 def test_random_queries_over_json_raise_nothing_of_their_own(
     spark: Any, tmp_path: Path, say: Callable[[str], None]
 ) -> None:

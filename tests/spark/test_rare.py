@@ -70,6 +70,7 @@ def test_json_that_fails_fast(spark: Any, tmp_path: Path) -> None:
     assert same_as_off(lambda: read(mode="PERMISSIVE").where("a = 2")).files_kept == 3  # another mode, another reader
 
 
+@pytest.mark.slow
 def test_more_than_a_thousand_partition_values(spark: Any, tmp_path: Path) -> None:
     """Each has a condition of its own in ``p + n < 9``; beyond a thousand of them all files are read."""
     count = 1005
@@ -87,6 +88,7 @@ def test_more_than_a_thousand_partition_values(spark: Any, tmp_path: Path) -> No
     assert {tuple(row) for row in frame.where("p + n < 9").collect()} == {(n, p) for n, p in rows if p + n < 9}
 
 
+@pytest.mark.slow
 def test_orc_and_compressed_text_with_awkward_rows(spark: Any, tmp_path: Path) -> None:
     nan, infinite = float("nan"), float("inf")
     rows = [
@@ -126,6 +128,7 @@ def without_ansi(session: Any) -> Iterator[None]:
         session.conf.set("spark.sql.ansi.enabled", before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["CODEGEN_ONLY", "NO_CODEGEN"])
 def test_nan_in_a_set_with_null(spark: Any, parts: Callable[..., Path], mode: str) -> None:
     """Spark's compiled code says NULL of it, its interpreter FALSE."""
@@ -189,6 +192,7 @@ def test_a_table_with_a_padded_column(spark: Any) -> None:
         spark.sql("DROP TABLE padded")
 
 
+@pytest.mark.slow
 def test_a_session_after_another_in_one_process(sessions: subprocess.Popen[str]) -> None:
     shown, _ = sessions.communicate(timeout=180)
     assert [line for line in shown.splitlines() if line.startswith("found")] == ["found 1 1 1"] * 2, shown

@@ -34,6 +34,7 @@ def test_the_readme_prints_what_it_shows(names: dict[str, Any]) -> None:
     assert {"weather", "zipcodes", "log", "zone"} <= names.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("processor_time")
 @pytest.mark.parametrize("guide", [page for page in GUIDES if any(blocks(page))], ids=lambda page: page.stem)

@@ -77,6 +77,7 @@ def bytes_read(spark: Any, queries: list[str]) -> int:
     return sum(geoskip.explain(spark.sql(query)).bytes_kept for query in queries)
 
 
+@pytest.mark.slow
 def test_the_advice_saves_nearly_all_for_a_quarter_of_the_bytes(spark: Any, shop: Path, fresh: Any) -> None:
     queries = QUERIES[:6]  # over columns, so that one reader serves all that could be built
     before = {str(path) for path in shop.rglob("*")}
@@ -101,6 +102,7 @@ def test_the_advice_saves_nearly_all_for_a_quarter_of_the_bytes(spark: Any, shop
     assert len(everything.entries) > 25
 
 
+@pytest.mark.slow
 def test_advice_is_a_table_and_the_python_that_builds_it(spark: Any, shop: Path, fresh: Any) -> None:
     queries = [spark.read.parquet(str(shop)).where("city = 'dity3' OR id > 3900"), QUERIES[2], QUERIES[5]]
     advice = geoskip.recommend(fresh, queries, "4 KiB", sample=0.5, seed=3)
@@ -146,6 +148,7 @@ def test_indexes_that_exist_count_and_those_that_pay_nothing_are_named(spark: An
     assert bytes_read(spark, QUERIES) < before
 
 
+@pytest.mark.slow
 def test_a_layout_is_advised_where_rows_are_in_no_order(spark: Any, tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     place = tmp_path / "scattered"

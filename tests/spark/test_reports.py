@@ -154,6 +154,7 @@ def test_what_is_remembered_of_a_query_is_not_its_plan(own: Any) -> None:
     assert len(remembered.scans[0].kept_files()) == 2
 
 
+@pytest.mark.slow
 def test_sessions_that_are_over_are_not_kept(spark: Any, place: Path) -> None:
     """Spark's own bus lets go of a session; what is remembered of its queries leads to it."""
     jvm = spark._jvm

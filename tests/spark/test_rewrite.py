@@ -90,6 +90,7 @@ def test_names_that_look_encoded_are_rewritten(spark, tmp_path):
     assert read(spark, local(report.path)) == read(spark, place)
 
 
+@pytest.mark.slow
 def test_a_folder_is_rewritten_to_a_new_one_and_stays_itself(spark, folder):
     before, names = read(spark, folder), files_of(folder)
     dataset = geoskip.dataset(spark, folder)
@@ -159,6 +160,7 @@ def test_files_in_order_and_large_enough_stay(spark, tmp_path):
         geoskip.dataset(spark, place).rewrite(Sort("b"), files=1, to=place / "sub")
 
 
+@pytest.mark.slow
 def test_partitions_are_rewritten_one_by_one_and_others_stay(spark, partitioned):
     before = read(spark, partitioned)
     dataset = geoskip.dataset(spark, partitioned)
@@ -244,6 +246,7 @@ def off(spark: Any, name: str) -> list[str]:
         return rows_of(spark.table(name))
 
 
+@pytest.mark.slow
 def test_a_table_is_switched_and_its_readers_notice_nothing(spark, partitioned, tables):
     name = "rewritten"
     dataset = tables(name, partitioned, partitions="PARTITIONED BY (day)")
@@ -308,6 +311,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, limit: int) -> list[str]:
     return reached
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unarranged")
 def test_a_crash_at_any_step_leaves_every_row_and_the_next_rewrite_cleans_up(spark, partitioned, tables, monkeypatch):
     dataset = tables("crashed", partitioned, partitions="PARTITIONED BY (day)")
@@ -335,6 +339,7 @@ def test_a_crash_at_any_step_leaves_every_row_and_the_next_rewrite_cleans_up(spa
     assert off(spark, "crashed") == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unarranged")
 @pytest.mark.parametrize("moment", ["arrange", "_index", "switch"])
 def test_a_concurrent_append_is_detected_and_nothing_is_lost(spark, partitioned, tables, monkeypatch, moment):

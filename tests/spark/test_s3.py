@@ -60,6 +60,7 @@ def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
     return report.files_kept, report.files_total
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_the_whole_life_of_an_index(spark: Any, bucket: str, tmp_path: Path) -> None:
     uri = f"{bucket}/data"
@@ -119,6 +120,7 @@ def test_a_writer_that_comes_late_has_lost(bucket: str, spark: Any) -> None:
     assert (store().snapshots(), store().latest()) == ((1, 2), 2)
 
 
+@pytest.mark.slow
 def test_no_update_of_many_writers_is_lost(bucket: str, spark: Any) -> None:
     """Each commit adds a name to those of the snapshot that it was made from."""
     files = pa.table({"path": ["x"], "size": [1], "mtime": [1]})

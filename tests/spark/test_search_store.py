@@ -57,6 +57,7 @@ def kept(spark: Any, place: Path, where: str) -> tuple[int, int]:
     return report.files_kept, report.files_total
 
 
+@pytest.mark.slow
 def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_path: Path) -> None:
     place, store = four_tens(tmp_path), store_at(proxy, ask_above=0)  # so that the server evaluates the clauses
     store.drop()

@@ -38,6 +38,7 @@ def without_python(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+@pytest.mark.slow
 def test_the_metadata_are_those_of_python_tasks(
     spark: Any, all_types: Path, without_python: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def cities(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(place)
 
 
+@pytest.mark.slow
 def test_every_deterministic_condition_reads_the_files_that_hold_such_a_value(spark: Any, cities: str) -> None:
     frame = spark.read.parquet(cities)
     read = {where: kept(geoskip.explain(frame.where(where))) for where in CITIES}

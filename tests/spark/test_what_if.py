@@ -50,6 +50,7 @@ def files_below(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 def test_of_over_a_hundred_held_out_queries_the_intervals_hold_the_truth(spark: Any, tmp_path: Path) -> None:
     found = [each for held_out in HELD_OUT for each in covered(spark, held_out, tmp_path, samples=9)]
     assert len(found) >= 100

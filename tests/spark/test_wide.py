@@ -21,6 +21,7 @@ COLUMNS, INDEXED = (4000, 2000) if SOAK else (1200, 600)
 LAST = INDEXED - 1
 
 
+@pytest.mark.slow
 def test_of_many_indexes_only_those_of_the_query_are_asked(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_all_summaries_come_back(canned_store: ElasticsearchStore) -> None:
         assert all(encode(a) == encode(b) for a, b in pairs), name  # NaN is not equal to itself
 
 
+@pytest.mark.slow
 def test_the_server_keeps_what_is_kept_here(canned_store: ElasticsearchStore, search_server: Any) -> None:
     """All that is asked of one server, and half of that of the other: the queries are the same."""
     table, found, _ = everything()

@@ -42,6 +42,7 @@ def indexed(spark: Any, server: Any, place: Path) -> geoskip.Dataset:
     return handle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search_server", ["opensearch"], indirect=True)
 def test_a_server_that_is_killed_during_a_build(
     spark: Any, search_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
