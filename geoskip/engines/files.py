@@ -11,9 +11,9 @@ import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,8 +40,7 @@ _MOST_DECISIONS = 64
 _SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """A file that may hold a matching row.
 
     Attributes
@@ -60,7 +59,7 @@ class File:
     path: str
     size: int
     rows: int | None = None
-    partitions: Mapping[str, Any] = field(default_factory=dict)
+    partitions: Mapping[str, Any] = {}
 
 
 class KeptFiles(list[File]):
@@ -327,15 +326,12 @@ class _Question:
     def files(self, kept: Numbers) -> list[File]:
         """The kept files, with those that have no name in metadata."""
         found, numbers = self.found, pa.array(kept)
-        paths, sizes = found.path.take(numbers).to_pylist(), found.sizes[kept].tolist()
+        paths, sizes = found.path.take(numbers).to_numpy(zero_copy_only=False).tolist(), found.sizes[kept].tolist()
         rows = self._rows(kept)
         values = self.partitions.values
         folders = self.partitions.folders[kept].tolist()
         head = found.root.rstrip("/") + "/"
-        files = [
-            File(head + path, size, count, values[folder])
-            for path, size, count, folder in zip(paths, sizes, rows, folders, strict=True)
-        ]
+        files = list(map(File, map(head.__add__, paths), sizes, rows, map(values.__getitem__, folders)))
         return [*files, *(File(head + path, size) for path, size in found.unnameable)]
 
     def _rows(self, kept: Numbers) -> list[int | None]:
@@ -347,7 +343,8 @@ class _Question:
         if not match.everything or len(match.unknown):
             where = self.snapshot.files.cached(("row", self.found.token), lambda: inverse(match, len(self.found.path)))
             kept = where[kept]
-        found: list[int | None] = rows.take(pa.array(kept, mask=kept < 0)).to_pylist()
+        counts = rows.take(pa.array(kept, mask=kept < 0))
+        found: list[int | None] = counts.to_pylist() if counts.null_count else counts.to_numpy().tolist()
         return found
 
     def report(self, kept: Numbers, predicate: str, seconds: float) -> Scan:
