@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from geoskip.clauses import Mask
     from geoskip.planner import Decision
+    from geoskip.predicates import Predicate
     from geoskip.vertex_labels import VertexShare
 
 
@@ -51,6 +52,8 @@ class Scan:
     paths: Callable[[bool], list[str]] = field(default=lambda kept: [], repr=False, compare=False)
     effects: Callable[[], tuple[tuple[str, int], ...]] = field(default=_nothing, repr=False, compare=False)
     decisions: Callable[[], tuple[Decision, ...]] = field(default=_nothing, repr=False, compare=False)
+    written: Callable[[], tuple[Predicate, ...]] = field(default=_nothing, repr=False, compare=False)
+    """The members of the condition, with partition columns where the decisions have their values."""
     among: Callable[[], tuple[Mask, ...]] = field(default=_nothing, repr=False, compare=False)
     """The files of each decision's snapshot that the scan listed."""
     rows: Callable[[Sequence[str], int], list[tuple[Any, ...]]] = field(
@@ -76,7 +79,7 @@ class Scan:
         """
         from geoskip.diagnosis.unserved import unserved_reasons
 
-        return tuple(dict.fromkeys((*self.noted, *unserved_reasons(self.decisions(), self.noted))))
+        return tuple(dict.fromkeys((*self.noted, *unserved_reasons(self.decisions(), self.noted, self.written()))))
 
     @property
     def files_skipped(self) -> int:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from geoskip.clauses import KEEP_NONE, Clause, Mask, UnitClause, alternatives_of, conjuncts_of
+from geoskip.diagnosis.condition_parts import Joint
 from geoskip.diagnosis.index_effects import indexes_of, leaf_ids
 from geoskip.diagnosis.stored_values import stored_text
 from geoskip.diagnosis.unserved import LabelledCondition
@@ -129,7 +130,7 @@ def verdict_on(scan: Scan, path: str) -> FileVerdict | None:
         members = LabelledCondition(decision).whole.members()[0]
         of_partition = any(member.clause is KEEP_NONE and not member.columns for member in members)
         return FileVerdict(path, kept, _PRUNED if of_partition else "the condition is TRUE for no row of any file")
-    clauses = tuple(_verdicts(LabelledCondition(decision, scan.noted), row))
+    clauses = tuple(_verdicts(LabelledCondition(decision, scan.noted, scan.written()), row))
     if kept:
         reason = "no clause skips it" if decision.keep[row] else "it has changed since it was indexed"
     elif decision.keep[row]:
@@ -153,7 +154,8 @@ def _verdicts(condition: LabelledCondition, row: int) -> Iterator[ClauseVerdict]
         names, stored = indexes_of(clause), _stored(condition, clause, row)
         yield ClauseVerdict(" AND ".join(of) or "IS NOT NULL", ", ".join(names), _words(clause), keeps, stored)
     for unserved in condition.unserved():
-        yield ClauseVerdict(str(unserved.within or unserved.part), "", "", True, unserved.why)
+        if unserved.within is None or unserved.joint is not Joint.REST:
+            yield ClauseVerdict(str(unserved.within or unserved.part), "", "", True, unserved.why)
 
 
 def _keeps(clause: Clause, decision: Decision, row: int) -> bool:

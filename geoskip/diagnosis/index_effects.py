@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from geoskip.clauses import Clause, Mask, all_of, conjuncts_of, leaves_of
-from geoskip.diagnosis.unserved import LabelledCondition, Part
+from geoskip.diagnosis.condition_parts import Part, UnservedPart
+from geoskip.diagnosis.unserved import LabelledCondition
 from geoskip.predicates import columns_of
 from geoskip.report import Scan, condensed
 
@@ -15,6 +16,7 @@ __all__ = ["IndexEffect", "effects_of", "indexes_of"]
 
 _MOST_DECISIONS = 64
 _LONGEST = 110
+_SETTLED = "it reads partition columns alone: Spark settles it by the folders"
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,27 @@ class IndexEffect:
 def effects_of(scan: Scan) -> tuple[IndexEffect, ...]:
     """Return a row for each part of a scan's condition and each index of its datasets."""
     rows: dict[tuple[str, str, str], IndexEffect] = {}
-    conditions = [LabelledCondition(decision, scan.noted) for decision in scan.decisions()[:_MOST_DECISIONS]]
+    written = scan.written()
+    conditions = [LabelledCondition(decision, scan.noted, written) for decision in scan.decisions()[:_MOST_DECISIONS]]
     masks = scan.among()
     for number, condition in enumerate(conditions):
         among = masks[number] if number < len(masks) else None
         for row in (row for part in condition.parts for row in _rows(condition, part, among)):
             key = (row.part, row.index, row.suggestion)
-            before = rows.get(key)
-            skips = row.skips + (before.skips if before else 0)
-            rows[key] = IndexEffect(row.part, row.index, row.used, skips, row.reason, row.suggestion)
+            rows[key] = row if (before := rows.get(key)) is None else _summed(before, row)
+    settled = dict.fromkeys(Part.of(member) for condition in conditions for member in condition.settled())
     named = {name for row in rows.values() for name in row.index.split(" + ")}
-    return (*rows.values(), *_unread(conditions, scan.noted, named))
+    return (
+        *(IndexEffect(text, "", reason=_SETTLED) for text in settled),
+        *rows.values(),
+        *_unread(conditions, scan.noted, named),
+    )
+
+
+def _summed(first: IndexEffect, second: IndexEffect) -> IndexEffect:
+    """The row over the files of two partitions, in the words of the one that skips more."""
+    most = max(first, second, key=lambda row: (row.used, row.skips))
+    return replace(most, skips=first.skips + second.skips)
 
 
 def indexes_of(clause: Clause) -> tuple[str, ...]:
@@ -77,11 +89,10 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
             yield IndexEffect(str(part), "", used=True, reason="decided together with the other parts")
             return
         for found in condition.reasons(part):
-            why = found.why if found.within is None else f"{found.why}, which every side of an OR needs"
-            yield IndexEffect(str(part), " + ".join(found.indexes), reason=why, suggestion=found.suggestion)
-        sides = [member.clause for member in part.members()[0] if condition.is_served(member)]
-        for name in dict.fromkeys(name for clause in sides for name in indexes_of(clause)):
-            yield IndexEffect(str(part), name, reason="it serves one side of the OR")
+            yield _missing(part, found)
+        what = "one side of the OR" if part.members()[0] else "a branch of it"
+        for name in dict.fromkeys(name for clause in condition.partly(part) for name in indexes_of(clause)):
+            yield IndexEffect(str(part), name, reason=f"it serves {what}")
         return
     pieces: dict[tuple[str, ...], list[Clause]] = {}
     for piece in conjuncts_of(part.clause):
@@ -90,13 +101,21 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
     for names, clauses in pieces.items():
         clause = all_of(clauses)
         skips = condition.decision.skips(clause, among)
-        said = _words(clause) if skips else f"{_words(clause)}, which no file fails"
+        left = "file that is left" if among is not None and among.any() and not among.all() else "file"
+        said = _words(clause) if skips else f"{_words(clause)}, which no {left} fails"
         yield IndexEffect(str(part), " + ".join(names), True, skips, said)
+    for found in condition.rest(part):
+        yield _missing(part, replace(found, indexes=()))
     served = {name for names in pieces for name in names}
     for index in condition.decision.indexes:
         over = frozenset[str]().union(*map(columns_of, index.bound))
         if str(index) not in served and not over.isdisjoint(part.columns):
             yield IndexEffect(str(part), str(index), reason="it does not serve this part, another index does")
+
+
+def _missing(part: Part, found: UnservedPart) -> IndexEffect:
+    """The row of a test that no index serves."""
+    return IndexEffect(str(part), " + ".join(found.indexes), reason=found.reason, suggestion=found.suggestion)
 
 
 def _words(clause: Clause) -> str:

@@ -4,40 +4,34 @@ Nothing here runs when a query is planned: a decision keeps its labelled tree, a
 
 A part is *served* if its clause says more than that there is a value. An AND is served by any of its members, so each
 of the others is named; an OR needs all of its members, so the first ones that are not served are named with it. What an
-index decides for several members of an AND together, such as the sides of a box, serves each of them.
+index decides for several members of an AND together, such as the sides of a box, serves each of them. A part that is
+served may hold tests that are not, in a branch of a CASE or in an AND below an OR: these are named too.
 
 Never named are ``IS NOT NULL`` beside other conditions, which Spark adds for every column that a condition or a join
-reads, and conditions without a column of the files, such as those on partitions that Spark has settled.
+reads, and conditions on partitions alone, which Spark has settled by the folders.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
-from geoskip.advisor.advice import python_of
 from geoskip.advisor.index_candidates import index_candidates, presence_texts, serves
 from geoskip.bounds import uncast
 from geoskip.clauses import KEEP_ALL, Clause, leaves_of, parts_of
-from geoskip.indexes.affix import Prefix, Suffix
+from geoskip.diagnosis.condition_parts import Joint, Part, UnservedPart, tests_of
+from geoskip.diagnosis.suggestions import best_index, code_of, is_of_user
 from geoskip.indexes.base import Index
 from geoskip.indexes.formatted import Formatted
-from geoskip.indexes.geobox.index import GeoBox
-from geoskip.indexes.metricdist.index import MetricDist
-from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import IndexEntry
 from geoskip.planner import Decision, Labeller
 from geoskip.predicates import (
     And,
     Call,
-    Column,
     IsNull,
     Not,
     Opaque,
-    Or,
     Predicate,
     children,
     columns_of,
@@ -50,7 +44,7 @@ from geoskip.rewrite import canonical
 from geoskip.rules import calls_of
 from geoskip.vertex_labels import VertexLabel, labels_of
 
-__all__ = ["LabelledCondition", "Part", "UnservedPart", "code_of", "unserved_reasons"]
+__all__ = ["LabelledCondition", "unserved_reasons"]
 
 _MOST = 8
 """Sentences of a report."""
@@ -59,82 +53,11 @@ _MOST_MEMBERS = 2
 """Members of an OR that are named."""
 _LONGEST = 110
 _LONGEST_CODE = 200
-_ORDER: tuple[type[Index], ...] = (MinMax, ValueList, Prefix, Suffix, Formatted, MetricDist, GeoBox)
-"""Index types, those first that suit most conditions on columns."""
-_SUBQUERY = re.compile(r"(?:[\w-]*subquery|list|exists)#\d+(?:, \[[^\]]*\])?(?: \[[^\]]*\])?")
-_NUMBER = re.compile(r"#\d+L?\b")
-"""What Spark appends to the names of columns."""
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A vertex of a labelled condition, in which NOT stands at the leaves."""
-
-    label: VertexLabel
-
-    @property
-    def clause(self) -> Clause:
-        """The clause that represents the part."""
-        return self.label.clause
-
-    @cached_property
-    def condition(self) -> Predicate:
-        """The condition that a row must meet, with NOT above tests alone."""
-        members, every = self.members()
-        within = tuple(member.condition for member in members)
-        if members:
-            return And(within) if every else Or(within)
-        return self.label.vertex
-
-    @cached_property
-    def columns(self) -> frozenset[str]:
-        """The columns that it reads."""
-        return columns_of(self.label.vertex)
-
-    @property
-    def is_presence(self) -> bool:
-        """True for ``x IS NOT NULL``."""
-        return isinstance(self.condition, Not) and isinstance(self.condition.child, IsNull)
-
-    def members(self) -> tuple[tuple[Part, ...], bool]:
-        """The parts that this one is made of, and True if all of them are needed; none for a test."""
-        return tuple(map(Part, self.label.below)), isinstance(self.label.vertex, And)
-
-    def __str__(self) -> str:
-        text = _NUMBER.sub("", _SUBQUERY.sub("(a subquery)", str(self.condition)))
-        return condensed(text[1:-1] if isinstance(self.condition, And | Or) else text, _LONGEST)
-
-
-@dataclass(frozen=True)
-class UnservedPart:
-    """A test that no index serves.
-
-    Attributes
-    ----------
-    part
-        The test.
-    why
-        The reason, without the index to create.
-    suggestion
-        The index to create, as code; empty where none is known.
-    within
-        The OR that is not served because of this test; None where there is no such OR.
-    indexes
-        The names of the indexes over the test's columns that do not serve it.
-    """
-
-    part: Part
-    why: str
-    suggestion: str = ""
-    within: Part | None = None
-    indexes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        reason = f"{self.why}: {self.suggestion}" if self.suggestion else self.why
-        return reason if self.within is None else f"{self.within} needs an index for each side, but {reason}"
-
-
-def unserved_reasons(decisions: Sequence[Decision], noted: Sequence[str] = ()) -> Iterator[str]:
+def unserved_reasons(
+    decisions: Sequence[Decision], noted: Sequence[str] = (), written: Sequence[Predicate] = ()
+) -> Iterator[str]:
     """Iterate over sentences on what no index serves, each once, a few of many.
 
     Parameters
@@ -143,17 +66,23 @@ def unserved_reasons(decisions: Sequence[Decision], noted: Sequence[str] = ()) -
         Those of a scan.
     noted
         Sentences that are there already: what they name is not named again.
+    written
+        The members of the condition in the query's words, partition columns in place of their values.
     """
-    texts: dict[str, None] = {}
+    found: dict[tuple[str, str], str] = {}
     for decision in decisions[:_MOST_DECISIONS]:
         try:
-            for unserved in LabelledCondition(decision, noted).unserved():
+            for unserved in LabelledCondition(decision, noted, written).unserved():
                 opaque = [node.text for node in walk(unserved.part.condition) if isinstance(node, Opaque)]
-                if not any(text in sentence for text in opaque for sentence in noted):
-                    texts[str(unserved)] = None
+                if any(text in sentence for text in opaque for sentence in noted):
+                    continue
+                key = (str(unserved.within or ""), unserved.why)
+                if key not in found or unserved.joint is not Joint.REST:  # served in part in another partition
+                    found[key] = str(unserved)
         except Exception as error:  # of an index or mapping of others: a report is shown in any case
-            texts[f"what no index serves is not known: {type(error).__name__}: {error}"] = None
-    yield from list(texts)[:_MOST]
+            found["", ""] = f"what no index serves is not known: {type(error).__name__}: {error}"
+    texts = list(dict.fromkeys(found.values()))
+    yield from texts[:_MOST]
     if len(texts) > _MOST:
         yield f"{len(texts) - _MOST} more parts of the condition are served by no index: geoskip.why_not() shows all"
 
@@ -161,9 +90,10 @@ def unserved_reasons(decisions: Sequence[Decision], noted: Sequence[str] = ()) -
 class LabelledCondition:
     """The condition of a decision, part by part, with the clauses that were made of them."""
 
-    def __init__(self, decision: Decision, noted: Sequence[str] = ()) -> None:
+    def __init__(self, decision: Decision, noted: Sequence[str] = (), written: Sequence[Predicate] = ()) -> None:
         self.decision = decision
         self._noted = tuple(text for text in noted if " is not used: " in text)
+        self._written = tuple(written)
         labels = decision.labels or (lambda: labels_of(canonical(decision.predicate), {}))
         self.whole = Part(labels())
 
@@ -171,7 +101,27 @@ class LabelledCondition:
     def parts(self) -> tuple[Part, ...]:
         """The members of the condition's AND that read columns of the files; ``IS NOT NULL`` only if alone."""
         members, every = self.whole.members()
-        return _telling(members if members and every else (self.whole,))
+        words = dict(self._in_words())
+        parts = members if members and every else (self.whole,)
+        return _telling([replace(part, written=words.get(part.label.vertex)) if words else part for part in parts])
+
+    def settled(self) -> Iterator[Predicate]:
+        """Iterate over the members that Spark settles by a partition's values, in the query's words."""
+        for member, written in self._members():
+            if columns_of(written) and Part(VertexLabel(member, KEEP_ALL)).is_settled:
+                every = written.children if isinstance(written, And) else (written,)
+                yield from (each for each in every if not Part(VertexLabel(each, KEEP_ALL)).is_presence)
+
+    def _members(self) -> Iterator[tuple[Predicate, Predicate]]:
+        """Iterate over the members of the condition, each with what the query wrote."""
+        predicate = self.decision.predicate
+        members = predicate.children if isinstance(predicate, And) else (predicate,)
+        if len(members) == len(self._written):
+            yield from zip(members, self._written, strict=True)
+
+    def _in_words(self) -> Iterator[tuple[Predicate, Predicate]]:
+        """Iterate over rewritten members that hold a partition's values, each with what the query wrote."""
+        return ((canonical(member), written) for member, written in self._members() if member != written)
 
     def is_served(self, part: Part) -> bool:
         """True if some index says more of a part than that there is a value."""
@@ -197,25 +147,56 @@ class LabelledCondition:
     def unserved(self) -> Iterator[UnservedPart]:
         """Iterate over the tests that no index serves, in the order of the condition."""
         for part in self.parts:
-            if not self.is_served(part) and not self.is_served_together(part):
+            if self.is_served(part):
+                yield from self.rest(part)
+            elif not self.is_served_together(part):
                 yield from self.reasons(part)
+
+    def rest(self, part: Part) -> Iterator[UnservedPart]:
+        """Iterate over the tests within a served part that no index serves."""
+        yield from self._within(part, Joint.REST)
 
     def reasons(self, part: Part) -> Iterator[UnservedPart]:
         """Iterate over the reasons why a part is not served."""
         members, every = part.members()
         if not members:
-            if (found := self._reason(part)) is not None:
+            if branches := list(self._within(part, Joint.BRANCH)):
+                yield from branches
+            elif (found := self._reason(part)) is not None:
                 yield found
         elif every:
             for member in _telling(members):
                 if not self.is_served(member):
                     yield from self.reasons(member)
-        elif all(member.columns for member in members):
+        else:
             guilty = [member for member in members if not self.is_served(member)]
-            for member in guilty[:_MOST_MEMBERS]:
+            open_in = [] if any(member.is_settled for member in guilty) else guilty  # TRUE for every row of a partition
+            for member in open_in[:_MOST_MEMBERS]:
                 found = next(self.reasons(member), None)
                 if found is not None:
                     yield replace(found, within=part)
+
+    def _within(self, part: Part, joint: Joint) -> Iterator[UnservedPart]:
+        """Iterate over a few tests of a part made of several that no index serves by themselves."""
+        tests = tests_of(part.condition)
+        unserved = [test for test in tests if columns_of(test) and not self._has_clause(test)] if len(tests) > 1 else []
+        for test in unserved[:_MOST_MEMBERS]:
+            if (found := self._reason(Part(VertexLabel(test, KEEP_ALL)))) is not None:
+                yield replace(found, within=part, joint=joint)
+
+    def _has_clause(self, test: Predicate) -> bool:
+        """True if an index says something of where a test is TRUE or FALSE."""
+        return next(self._clauses(test), None) is not None
+
+    def _clauses(self, test: Predicate) -> Iterator[Clause]:
+        """Iterate over the clauses of where a test is TRUE and where it is FALSE."""
+        for verdict in (self._labeller.true(test), self._labeller.true(normalise(Not(test)))):
+            yield from (clause for clause in parts_of(verdict) if not self.says_presence(clause))
+
+    def partly(self, part: Part) -> Iterator[Clause]:
+        """Iterate over the clauses of the tests that a part is made of, if there are several."""
+        tests = tests_of(part.condition)
+        return (clause for test in tests if len(tests) > 1 for clause in self._clauses(test))
 
     @property
     def entries(self) -> tuple[IndexEntry, ...]:
@@ -223,8 +204,12 @@ class LabelledCondition:
         return self.decision.snapshot.header.entries
 
     @cached_property
+    def _labeller(self) -> Labeller:
+        return Labeller(self.decision.indexes)
+
+    @cached_property
     def _presence(self) -> frozenset[str]:
-        return presence_texts(Labeller(self.decision.indexes))
+        return presence_texts(self._labeller)
 
     @cached_property
     def _of_several(self) -> bool:
@@ -239,17 +224,20 @@ class LabelledCondition:
     def _reason(self, part: Part) -> UnservedPart | None:
         """The reason why a test is not served; None where another sentence says it."""
         test = part.condition
-        if part.is_presence and len(self.parts) == 1:
-            return UnservedPart(part, f"only {_words(test)} reaches its files, which few files fail")
-        if any(isinstance(node, Opaque) for node in walk(test)):
-            return UnservedPart(part, _unknown(part))
+        if all(other.is_presence for other in self.parts):
+            words = " AND ".join(_words(other.condition) for other in self.parts)
+            reach = "reach" if len(self.parts) > 1 else "reaches"
+            return UnservedPart(part, f"only {condensed(words, _LONGEST)} {reach} its files, which few files fail")
         used = set(map(str, self.decision.indexes))
         near = [entry.index for entry in self.entries if not _columns(entry.index).isdisjoint(part.columns)]
+        if any(isinstance(node, Opaque) for node in walk(test)):
+            names = tuple(str(index) for index in near if str(index) in used)
+            return UnservedPart(part, _unknown(part), indexes=names)
         if any(self._is_noted(index) if str(index) in used else serves([index], test) for index in near):
             return None  # why that index is not used is noted
         near = [index for index in near if str(index) in used]
         candidates = [index for index in index_candidates([test]).indexes if index not in near]
-        suggestion = code_of(_best([index for index in candidates if len(str(index)) <= _LONGEST_CODE], test))
+        suggestion = code_of(best_index([index for index in candidates if len(str(index)) <= _LONGEST_CODE], test))
         names = tuple(map(str, near))
         over = [_differing(index, test) for index in near]
         if differing := next((text for text in over if text), ""):
@@ -264,16 +252,6 @@ class LabelledCondition:
         return UnservedPart(part, f"no index over {subject}{unmapped}", suggestion, indexes=names)
 
 
-def code_of(index: Index | None) -> str:
-    """An index as code, with double quotes where that is possible; empty for None.
-
-    >>> code_of(MetricDist("word", metric="levenshtein"))
-    'MetricDist("word", metric="levenshtein")'
-    """
-    text = "" if index is None else python_of(index)
-    return text if '"' in text or "\\" in text else text.replace("'", '"')
-
-
 def _words(test: Predicate) -> str:
     """A test for NULL as SQL writes it."""
     match test:
@@ -283,8 +261,8 @@ def _words(test: Predicate) -> str:
 
 
 def _telling(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts that read columns; of ``IS NOT NULL`` only those of a condition that says no more."""
-    reading = tuple(part for part in parts if part.columns)
+    """The parts that rows settle; of ``IS NOT NULL`` only those of a condition that says no more."""
+    reading = tuple(part for part in parts if not part.is_settled)
     return tuple(part for part in reading if not part.is_presence) or reading
 
 
@@ -335,30 +313,7 @@ def _mappings(test: Predicate) -> list[str]:
 
 def _is_unmapped(subject: Predicate) -> bool:
     """True for a user's function of which no mapping is registered."""
-    return isinstance(subject, Call) and _is_of_user(subject) and not current().rules_of(subject)
-
-
-def _is_of_user(call: Call) -> bool:
-    return (call.implementation or "").startswith("python:")
-
-
-def _best(candidates: Sequence[Index], test: Predicate) -> Index | None:
-    """The index to suggest for a test: one made for its functions, else bounds of columns, else lists."""
-    calls = [node for node in walk(test) if isinstance(node, Call)]
-    order: list[type[Index]] = [MetricDist, GeoBox] if calls else []
-    if any(call.name == "regexp_extract" for call in calls):
-        order = [Formatted]
-    elif mapped := [kind for call in calls for mapping in current().rules_of(call) for kind in mapping.indexes]:
-        order = mapped
-    elif any(map(_is_of_user, calls)):
-        order = [Formatted]
-    order += _ORDER
-
-    def rank(index: Index) -> int:
-        of_calls = isinstance(index, MinMax) and not all(isinstance(bound, Column) for bound in index.bound)
-        return order.index(type(index)) if type(index) in order and not of_calls else len(order)
-
-    return min(candidates, key=rank, default=None)
+    return isinstance(subject, Call) and is_of_user(subject) and not current().rules_of(subject)
 
 
 def _joined(names: Sequence[str]) -> str:

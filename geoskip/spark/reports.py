@@ -117,6 +117,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
         effects=(lambda: remembered.effects(facts.listed())) if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),
+        written=remembered.written if remembered else tuple,
         among=(lambda: remembered.among(facts.listed())) if remembered else tuple,
         rows=lambda expressions, most: _matching_rows(spark, facts, expressions, most),
     )

@@ -9,6 +9,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
+from geoskip.diagnosis.unserved import LabelledCondition
 from geoskip.errors import InvalidSpecificationError
 from tests.conftest import four_tens
 
@@ -45,6 +46,16 @@ REASONS = {
     "SELECT * FROM t WHERE temp + 1 > (SELECT min(id) FROM t WHERE temp > 35)": [
         "a subquery"  # its words are those of the version of Spark
     ],
+    "SELECT * FROM t WHERE CASE WHEN temp > 25 THEN city = 'c1' ELSE temp > 39 END": [
+        "if(temp > 25, city = 'c1', temp > 39) is served in part: no index over city: MinMax(\"city\")"
+    ],
+    "SELECT * FROM t WHERE coalesce(pad, city) = 'c1'": [
+        "coalesce(pad, city) = 'c1' needs an index for each branch, but no index over pad: MinMax(\"pad\")",
+        "coalesce(pad, city) = 'c1' needs an index for each branch, but no index over city: MinMax(\"city\")",
+    ],
+    "SELECT * FROM t WHERE input_file_name() > 'x' AND temp > 25": [
+        "(input_file_name() > x) is not used: it depends on more than the row, or geoskip cannot translate it"
+    ],
     "SELECT * FROM parts WHERE p = 2 AND id > 3": [],
     "SELECT * FROM parts WHERE p = 2 OR id > 3": [],
 }
@@ -80,6 +91,26 @@ def test_each_part_and_one_file(own: Any, executed: bool) -> None:
         geoskip.why_not(frame, "part-7")
 
 
+def test_partition_columns_are_named_where_the_decision_has_their_values(own: Any) -> None:
+    found = geoskip.why_not(own.sql("SELECT * FROM parts WHERE p > 1 AND (p = 2 OR id > 18)"))
+    assert [(row.part, row.index, row.reason) for row in found.rows] == [
+        ("p > 1", "", "it reads partition columns alone: Spark settles it by the folders"),
+        ("p = 2 OR id > 18", "minmax(id)", "max(id) > 18"),
+    ]
+
+
+def test_no_reason_is_looked_for_when_a_query_is_planned(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    init = LabelledCondition.__init__
+    monkeypatch.setattr(LabelledCondition, "__init__", lambda self, *given: (made.append(1), init(self, *given))[1])
+    frame = own.sql("SELECT * FROM t WHERE temp > 26 AND city = 'c7'")
+    frame.collect()
+    report = geoskip.last_report(own)
+    assert (report.files_kept, made) == (2, [])
+    assert report.reasons == ('no index over city: MinMax("city")',)
+    assert made == [1]
+
+
 def test_files_of_several_scans_and_of_partitions(own: Any) -> None:
     joined = own.sql("SELECT t.id FROM t JOIN parts ON t.id = parts.id WHERE t.temp > 25 AND parts.p = 2")
     found = geoskip.why_not(joined, "part-3.parquet")
@@ -106,6 +137,9 @@ def test_a_folder_without_metadata_has_its_parts_named_with_the_indexes_to_creat
     found = geoskip.why_not(frame)
     assert found.suggestions == ('MinMax("temp")', 'MetricDist("city", metric="levenshtein")')
     assert any("metadata" in note for note in found.scans[0].notes)
+    bare = spark.read.parquet(str(place))
+    both = bare.where("temp > 26").join(bare.where("city = 'c1'"), "id")
+    assert [[row.part for row in scan.rows] for scan in geoskip.why_not(both).scans] == [["temp > 26"], ["city = 'c1'"]]
     assert geoskip.why_not(spark.range(3).where("id > 1")).scans == ()
     geoskip.dataset(spark, str(place)).create_index(MinMax("temp"))
     assert geoskip.why_not(spark.read.parquet(str(place)).where("temp > 25")).suggestions == ()

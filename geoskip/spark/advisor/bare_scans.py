@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,10 +12,12 @@ from pyspark.sql import DataFrame
 from geoskip.errors import GeoskipError
 from geoskip.metadata import Header, Snapshot
 from geoskip.metadata.file_table import FileMetadata, files_schema
-from geoskip.planner import Decision, decide
+from geoskip.planner import decide
 from geoskip.report import Report, Scan
-from geoskip.spark.advisor.scan_conditions import conditions_of
+from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.reports import report
+
+_QUALIFIER = re.compile(r"(?:`[^`]*`|\w+)\.")
 
 
 def report_with_conditions(df: DataFrame) -> Report:
@@ -25,23 +28,24 @@ def report_with_conditions(df: DataFrame) -> Report:
     found = report(df)
     if all(scan.decisions() or not scan.predicate for scan in found.scans):
         return found
-    decisions: Mapping[str, tuple[Decision, ...]] = {}
+    planned: Sequence[ScanCondition] = ()
     with suppress(GeoskipError):  # what cannot be planned by itself, such as a command, keeps the report it has
-        decisions = _decisions(df)
-    return replace(found, scans=tuple(_completed(scan, decisions) for scan in found.scans))
+        planned = [scan for scan in conditions_of(df.sparkSession, df) if not scan.datasets]
+    return replace(found, scans=tuple(_completed(scan, planned) for scan in found.scans))
 
 
-def _decisions(df: DataFrame) -> dict[str, tuple[Decision, ...]]:
-    """Decisions over no file for the scans of datasets that have no metadata, by root."""
-    decisions: dict[str, tuple[Decision, ...]] = {}
-    for scan in conditions_of(df.sparkSession, df):
-        if not scan.datasets:
-            empty = Snapshot(Header(scan.root, {}), FileMetadata.of(files_schema(()).empty_table()))
-            of_scan = tuple(decide(empty, condition) for condition in scan.predicates_over())
-            decisions[scan.root] = decisions.get(scan.root, ()) + of_scan
-    return decisions
+def _completed(scan: Scan, planned: Sequence[ScanCondition]) -> Scan:
+    """A scan with the conditions that its files would be decided on, over no file."""
+    of_root = [each for each in planned if each.root == scan.dataset and each.condition]
+    same = [each for each in of_root if _members(each.condition) == _members(scan.predicate)] or of_root
+    if scan.decisions() or not same:
+        return scan
+    first = same[0]
+    empty = Snapshot(Header(first.root, {}), FileMetadata.of(files_schema(()).empty_table()))
+    decisions = tuple(decide(empty, condition) for condition in first.predicates_over())
+    return replace(scan, decisions=lambda: decisions, written=first.written)
 
 
-def _completed(scan: Scan, decisions: Mapping[str, tuple[Decision, ...]]) -> Scan:
-    own = decisions.get(scan.dataset, ())
-    return scan if scan.decisions() or not own else replace(scan, decisions=lambda: own)
+def _members(condition: str) -> list[str]:
+    """The members of a condition in SQL in one order, without the names of relations before its columns."""
+    return sorted(_QUALIFIER.sub("", condition).split(" AND "))

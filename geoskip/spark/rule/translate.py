@@ -191,12 +191,24 @@ def _spatial(node: Json) -> str | None:
     return None
 
 
-def parts_of(conditions: Iterable[Json], translator: Translator, reasons: list[str]) -> Iterator[Predicate]:
-    """Translate conditions and the members of their ANDs, leaving out untranslatable ones."""
+def parts_of(
+    conditions: Iterable[Json], translator: Translator, reasons: list[str], *, whole: bool = False
+) -> Iterator[Predicate]:
+    """Translate conditions and the members of their ANDs, leaving out untranslatable ones.
+
+    Parameters
+    ----------
+    conditions, translator
+        The conditions as JSON, and what translates an expression.
+    reasons
+        Receives a sentence for each that is left out.
+    whole
+        True to take an AND over partition columns alone as one member without their values too.
+    """
     for node in conditions:
-        evaluated = "slot" in node and translator.slots  # over partition columns alone: Spark's own answer stands
+        evaluated = "slot" in node and (translator.slots or whole)  # over partition columns: Spark's own answer stands
         if node.get("class") == _AND and not evaluated:
-            yield from parts_of(node["children"], translator, reasons)
+            yield from parts_of(node["children"], translator, reasons, whole=whole)
             continue
         try:
             yield translator.predicate(node)

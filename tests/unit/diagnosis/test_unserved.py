@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -57,6 +59,10 @@ def over(index: Index, *bound: Predicate) -> Index:
     return index.bind(bound)
 
 
+def choice_of(test: Predicate, then: Predicate, other: Predicate) -> Call:
+    return call("if", "If", test, then, other, type="boolean")
+
+
 HOT, MINMAX = Comparison(">", TEMP, lit(25.0)), over(MinMax("temp"), TEMP)
 BOXES = over(GeoBox("lng", "lat"), LNG, LAT)
 LEVENSHTEIN = Comparison("<=", call("levenshtein", "Levenshtein", WORD, lit("x"), type="int"), Literal(2, "int"))
@@ -92,6 +98,8 @@ CASES: list[tuple[Predicate, list[Index], list[str]]] = [
     (And((Not(IsNull(CITY)), Not(IsNull(TEMP)), HOT)), [MINMAX], []),
     (Not(IsNull(CITY)), [MINMAX], ["only city IS NOT NULL reaches its files, which few files fail"]),
     (Not(IsNull(TEMP)), [MINMAX], []),
+    (And((Not(IsNull(TEMP)), Not(IsNull(CITY)))), [MINMAX],
+     ["only temp IS NOT NULL AND city IS NOT NULL reach its files, which few files fail"]),
     (IsNull(CITY), [MINMAX], ['no index over city: MinMax("city")']),
     # a function of a column without an index
     (LEVENSHTEIN, [MINMAX], ["no index over levenshtein(word, 'x'): MetricDist(\"word\", metric=\"levenshtein\")"]),
@@ -121,9 +129,22 @@ CASES: list[tuple[Predicate, list[Index], list[str]]] = [
      ['temp > 25.0 OR id = 3 needs an index for each side, but no index over id: MinMax("id")']),
     (Or((HOT, And((Comparison("=", ID, lit(3)), EndsWith(CITY, "x"))))), [MINMAX],
      ["temp > 25.0 OR (id = 3 AND city LIKE '%x') needs an index for each side, but no index over id: MinMax(\"id\")"]),
-    (Or((HOT, And((Comparison("=", ID, lit(3)), HOT)))), [MINMAX], []),
+    (Or((HOT, And((Comparison("=", ID, lit(3)), HOT)))), [MINMAX],
+     ['temp > 25.0 OR (id = 3 AND temp > 25.0) is served in part: no index over id: MinMax("id")']),
     (Not(And((HOT, Comparison("=", ID, lit(3))))), [MINMAX],
      ['temp <= 25.0 OR NOT id = 3 needs an index for each side, but no index over id: MinMax("id")']),
+    (Or((Literal(False, "boolean"), HOT, Comparison("=", ID, lit(3)))), [MINMAX],
+     ['False OR temp > 25.0 OR id = 3 needs an index for each side, but no index over id: MinMax("id")']),
+    # CASE and coalesce: a branch that is not served, whether or not the whole is
+    (choice_of(HOT, Comparison("=", ID, lit(3)), Comparison(">", TEMP, lit(39.0))), [MINMAX],
+     ['if(temp > 25.0, id = 3, temp > 39.0) is served in part: no index over id: MinMax("id")']),
+    (choice_of(Comparison("=", CITY, lit("x")), HOT, Comparison("=", ID, lit(3))), [MINMAX],
+     [f"if(city = 'x', temp > 25.0, id = 3) needs an index for each branch, but {name}"
+      for name in ('no index over city: MinMax("city")', 'no index over id: MinMax("id")')]),
+    (Comparison(">", call("coalesce", "Coalesce", LAT, TEMP, type="double"), lit(3.0)), [MINMAX],
+     ['coalesce(lat, temp) > 3.0 needs an index for each branch, but no index over lat: MinMax("lat")']),
+    (Comparison(">", call("coalesce", "Coalesce", ID, lit(0), type="bigint"), lit(3)), [MINMAX],
+     ['no index over coalesce(id, 0): MinMax("id")']),
     # what geoskip has no translation of
     (Comparison(">", TEMP, Opaque("scalar-subquery#1 []")), [MINMAX],
      ["temp > (a subquery) is not used: the answer of a subquery is not there when files are chosen"]),
@@ -131,6 +152,8 @@ CASES: list[tuple[Predicate, list[Index], list[str]]] = [
      ["insubquery(id, (a subquery)) is not used: the answer of a subquery is not there when files are chosen"]),
     (Opaque("(rand() < temp#1L)", ("temp",)), [MINMAX],
      ["(rand() < temp) is not used: it depends on more than the row, or geoskip cannot translate it"]),
+    (And((Opaque("(rand(7) < 0.5)"), HOT)), [MINMAX],
+     ["(rand(7) < 0.5) is not used: it depends on more than the row, or geoskip cannot translate it"]),
     # conditions on partitions, which Spark settles itself
     (And((Literal(True, "boolean"), HOT)), [MINMAX], []),
     (Or((Literal(False, "boolean"), HOT)), [MINMAX], []),
@@ -209,3 +232,8 @@ def test_listed_values_serve_what_the_engine_evaluates() -> None:
     odd = Comparison("=", call("reverse", "Reverse", CITY, type="string"), lit("x"))
     assert list(unserved_reasons([decision(odd, [over(ValueList("city"), CITY)])])) == []
     assert list(unserved_reasons([decision(odd, [BOXES])])) == ['no index over reverse(city): ValueList("city")']
+
+
+def test_nothing_of_it_is_imported_to_decide_on_files() -> None:
+    code = "import sys, geoskip.planner, geoskip.report; print(*(m for m in sys.modules if 'geoskip.diagnosis' in m))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"

@@ -25,6 +25,7 @@ from geoskip.predicates import (
     IsNull,
     Literal,
     Not,
+    Opaque,
     Or,
     Predicate,
     StartsWith,
@@ -35,6 +36,7 @@ from tests.support.indexed_files import write_indexed
 
 TEMP, ID, CITY = Column("temp", "double"), Column("id", "bigint"), Column("city", "string")
 LNG, LAT = Column("lng", "double"), Column("lat", "double")
+CASE = "org.apache.spark.sql.catalyst.expressions.If"
 HOT = Comparison(">", TEMP, Literal(25.0, "double"))
 ULM = Comparison("=", CITY, Literal("Ulm", "string"))
 
@@ -90,6 +92,52 @@ def test_an_or_names_its_part_without_an_index() -> None:
          "no index over city, which every side of an OR needs", 'MinMax("city")'),
         ("temp > 25.0 OR city = 'Ulm'", "minmax(temp)", None, "it serves one side of the OR", ""),
     ]  # fmt: skip
+
+
+def test_a_branch_of_case_without_an_index_has_a_row_beside_those_that_serve() -> None:
+    case = Call("if", (HOT, ULM, Comparison(">", TEMP, Literal(35.0, "double"))), CASE, (), "boolean")
+    assert [(r.index, r.used, r.reason, r.suggestion) for r in explained(case, INDEXES[:1]).rows][1:] == [
+        ("", False, "no index over city, which would serve more of it", 'MinMax("city")')
+    ]
+    case = Call("if", (ULM, HOT, Comparison("=", Column("x", "bigint"), Literal(1, "bigint"))), CASE, (), "boolean")
+    assert [(r.index, r.reason) for r in explained(case, INDEXES[:1]).rows] == [
+        ("", "no index over city, which a branch of it needs"),
+        ("", "no index over x, which a branch of it needs"),
+        ("minmax(temp)", "it serves a branch of it"),
+    ]
+    assert lines(explained(And((HOT, case)), INDEXES, "p3"))[-1].endswith("no index over x, so it keeps every file")
+
+
+def test_an_index_over_the_columns_of_an_unknown_part_is_named_with_it() -> None:
+    part = Comparison(">", TEMP, Opaque("scalar-subquery#1 []"))
+    assert [(r.part, r.index) for r in explained(part, INDEXES[:1]).rows] == [("temp > (a subquery)", "minmax(temp)")]
+
+
+PARTITION, TWO = Column("p", "int"), Comparison("=", Column("p", "int"), Literal(2, "int"))
+
+
+def test_partition_columns_are_named_in_place_of_their_values() -> None:
+    written = (Not(IsNull(PARTITION)), TWO, Or((TWO, HOT)))
+    decisions = [
+        decision(And((Literal(True, "boolean"), Literal(value, "boolean"), Or((Literal(value, "boolean"), HOT)))),
+                 INDEXES[:1])
+        for value in (False, True)
+    ]  # fmt: skip
+    half = np.array([True, True, False, False])
+    scan = scan_of(*decisions, written=lambda: written, among=lambda: (half, ~half))
+    assert rows(geoskip.why_not(scan)) == [
+        ("p = 2", "", None, "it reads partition columns alone: Spark settles it by the folders", ""),
+        ("p = 2 OR temp > 25.0", "minmax(temp)", 2, "max(temp) > 25.0", ""),
+    ]
+    assert scan.reasons == ()
+
+
+def test_a_part_that_is_served_in_one_partition_and_not_in_another_has_one_reason() -> None:
+    side = And((TWO, ULM))
+    decisions = [decision(Or((And((Literal(value, "boolean"), ULM)), HOT)), INDEXES[:1]) for value in (False, True)]
+    scan = scan_of(*decisions, written=lambda: (Or((side, HOT)),))
+    (reason,) = scan.reasons
+    assert reason.startswith("(p = 2 AND city = 'Ulm') OR temp > 25.0 needs an index for each side, but no index over")
 
 
 def test_an_index_that_may_not_be_used_has_its_reason() -> None:

@@ -1,0 +1,146 @@
+"""Parts of a labelled condition, and the tests that they are made of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from geoskip.clauses import Clause
+from geoskip.predicates import And, Call, IsNull, Literal, Not, Opaque, Or, Predicate, columns_of, walk
+from geoskip.report import condensed
+from geoskip.rewrite.composed import choice, is_builtin
+from geoskip.vertex_labels import VertexLabel
+
+__all__ = ["Joint", "Part", "UnservedPart", "tests_of"]
+
+_LONGEST = 110
+_SUBQUERY = re.compile(r"(?:[\w-]*subquery|list|exists)#\d+(?:, \[[^\]]*\])?(?: \[[^\]]*\])?")
+_NUMBER = re.compile(r"#\d+L?\b")
+"""What Spark appends to the names of columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A vertex of a labelled condition, in which NOT stands at the leaves."""
+
+    label: VertexLabel
+    written: Predicate | None = None
+    """The part in the query's own words, where values of partitions stand in the condition."""
+
+    @property
+    def clause(self) -> Clause:
+        """The clause that represents the part."""
+        return self.label.clause
+
+    @cached_property
+    def condition(self) -> Predicate:
+        """The condition that a row must meet, with NOT above tests alone."""
+        members, every = self.members()
+        within = tuple(member.condition for member in members)
+        if members:
+            return And(within) if every else Or(within)
+        return self.label.vertex
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return columns_of(self.label.vertex)
+
+    @cached_property
+    def is_settled(self) -> bool:
+        """True for a condition of which a row settles nothing: on constants, or values of a partition."""
+        return not self.columns and not any(isinstance(node, Opaque) for node in walk(self.label.vertex))
+
+    @property
+    def is_presence(self) -> bool:
+        """True for ``x IS NOT NULL``."""
+        return isinstance(self.condition, Not) and isinstance(self.condition.child, IsNull)
+
+    def members(self) -> tuple[tuple[Part, ...], bool]:
+        """The parts that this one is made of, and True if all of them are needed; none for a test."""
+        return tuple(map(Part, self.label.below)), isinstance(self.label.vertex, And)
+
+    def __str__(self) -> str:
+        return Part.of(self.written or self.condition)
+
+    @staticmethod
+    def of(condition: Predicate) -> str:
+        """A condition in words for people, cut where it is long."""
+        text = _NUMBER.sub("", _SUBQUERY.sub("(a subquery)", str(condition)))
+        return condensed(text[1:-1] if isinstance(condition, And | Or) else text, _LONGEST)
+
+
+class Joint(Enum):
+    """The words that join an unserved test to the part that holds it: in a sentence, and in its row."""
+
+    SIDE = ("needs an index for each side, but", "which every side of an OR needs")
+    BRANCH = ("needs an index for each branch, but", "which a branch of it needs")
+    REST = ("is served in part:", "which would serve more of it")
+
+
+@dataclass(frozen=True)
+class UnservedPart:
+    """A test that no index serves.
+
+    Attributes
+    ----------
+    part
+        The test.
+    why
+        The reason, without the index to create.
+    suggestion
+        The index to create, as code; empty where none is known.
+    within
+        The OR or CASE that is not served, or only in part, because of this test; None for a test of its own.
+    indexes
+        The names of the indexes over the test's columns that do not serve it.
+    joint
+        The way in which the test takes part in ``within``.
+    """
+
+    part: Part
+    why: str
+    suggestion: str = ""
+    within: Part | None = None
+    indexes: tuple[str, ...] = ()
+    joint: Joint = Joint.SIDE
+
+    @property
+    def reason(self) -> str:
+        """The reason, as it is given beside the whole part."""
+        return self.why if self.within is None else f"{self.why}, {self.joint.value[1]}"
+
+    def __str__(self) -> str:
+        reason = f"{self.why}: {self.suggestion}" if self.suggestion else self.why
+        return reason if self.within is None else f"{self.within} {self.joint.value[0]} {reason}"
+
+
+def tests_of(condition: Predicate) -> list[Predicate]:
+    """The tests that a condition is merged of, those in the branches of CASE and in coalesce included.
+
+    >>> from geoskip.predicates import Column, Comparison
+    >>> x, y = Column("x", "int"), Column("y", "int")
+    >>> five = Literal(5, "int")
+    >>> tests_of(Comparison("<", Call("if", (IsNull(x), Literal(1, "int"), y), type="int"), five))
+    [x IS NULL, y < 5]
+    """
+    tests: list[Predicate] = []
+    waiting = [condition]
+    while waiting:
+        match waiting.pop():
+            case Not(child):
+                waiting.append(child)
+            case And(members) | Or(members):
+                waiting.extend(reversed(members))
+            case Call("if", (_, Literal() as then, Literal() as other)) if then == other:
+                pass
+            case Call("if" | "coalesce", args, type="boolean") as call if is_builtin(call):
+                waiting.extend(reversed(args))
+            case Literal():
+                pass
+            case test:
+                chosen = choice(test)
+                (tests if chosen is None else waiting).append(test if chosen is None else chosen)
+    return list(dict.fromkeys(tests))
