@@ -22,6 +22,7 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.errors import EnvironmentProblem
 from geoskip.sources.offered_functions import offered_functions
+from geoskip.spark.workers import lack_of_functions
 
 _FUNCTIONS = "org.apache.spark.sql.functions"
 _LINES = ("3.4", "3.5", "4.0")
@@ -41,6 +42,8 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
     shapely-backed one is called ``shapely_ST_GeomFromWKB``, unless Spark's are switched off. The plain functions of
     installed libraries (of cells, user agents, distances, ...) are registered too, unless the session has one of the
     name already. Afterwards Spark's ``lit`` takes shapely's geometries.
+
+    On a cluster a small job looks for what the functions import, and a warning names all that the workers lack.
     """
     _register_literals()
     by_the_jar = sedona is not False and is_there(spark)
@@ -53,13 +56,16 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
             "Sedona's jar is not in this session; make it with geoskip.session(sedona=True), or give Spark "
             f"spark.jars.packages={','.join(candidates()[0])}"
         )
+    registered: dict[str, Any] = {}
     for function in offered_functions():
         if function.vectorised is None:
             if not spark._jsparkSession.catalog().functionExists(function.name):
-                spark.udf.register(function.name, function.function, function.returns)
+                registered[function.name] = spark.udf.register(function.name, function.function, function.returns)
         elif not by_the_jar:
-            prefix = "shapely_" if _is_builtin(spark, function.name) else ""
-            spark.udf.register(prefix + function.name, _pandas_udf(function))
+            name = f"shapely_{function.name}" if _is_builtin(spark, function.name) else function.name
+            registered[name] = spark.udf.register(name, _pandas_udf(function))
+    if (why := lack_of_functions(spark, registered)) is not None:
+        warnings.warn(why, stacklevel=2)
 
 
 def _is_builtin(spark: SparkSession, name: str) -> bool:

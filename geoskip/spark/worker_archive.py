@@ -23,7 +23,7 @@ from geoskip.errors import InvalidSpecificationError
 FOLDER = "geoskip_workers"
 """Folder that executors unpack the archive to."""
 _OWN = ("geoskip", "udf_mappings")
-_EXTRAS = ("agents", "h3")
+_EXTRAS = ("agents", "h3", "spark")
 """Extras whose libraries run in workers, taken along where they are installed."""
 _NOT_FOR_WORKERS = frozenset(["pyspark", "py4j", "rich", "geoskip"])
 _LEFT_OUT = re.compile(r"(^|/)(__pycache__|tests?|include|\.\.)/|\.(pyi|pyx|pxd|h|hpp|c|cpp)$")
@@ -84,7 +84,7 @@ def worker_archive(path: str | Path | None = None, *, packages: Sequence[str] = 
         raise InvalidSpecificationError(
             f"worker_archive({str(path)!r}) writes a .tar.gz: Spark unpacks archives by the ends of their names"
         )
-    found = [*_distributions(packages)]
+    found = [*distributions_for_workers(packages)]
     scratch = target.with_name(f".{target.name}.tmp")
     try:
         with tarfile.open(scratch, "w:gz", compresslevel=_FASTEST) as archive:
@@ -113,7 +113,7 @@ def _folders(name: str) -> list[Path]:
     return [Path(folder) for folder in (spec.submodule_search_locations if spec else None) or ()]
 
 
-def _distributions(packages: Sequence[str]) -> Iterator[Distribution]:
+def distributions_for_workers(packages: Sequence[str] = ()) -> Iterator[Distribution]:
     """Installed distributions that geoskip's tasks and some packages need, their own needs included."""
     wanted = [*_requirements(distribution("geoskip"), _EXTRAS), *((name, True) for name in packages)]
     seen = set(_NOT_FOR_WORKERS)

@@ -15,11 +15,12 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
 
@@ -27,6 +28,9 @@ import geoskip
 from geoskip.errors import EnvironmentProblem
 
 _MOST_TASKS = 64
+_MOST_NAMED = 3
+_PATIENCE = 30.0
+"""Seconds after which registering functions no longer waits for workers: a cluster may have none to give yet."""
 _OWN = ("geoskip", "udf_mappings")
 _IN_SPARK = frozenset(["pyspark", "py4j", "__main__", "__mp_main__"])
 _PANDAS_UDF = frozenset(["eval:200", "eval:201", "eval:202", "eval:204"])
@@ -123,7 +127,11 @@ def packages_of_function(implementation: str, flags: Collection[str]) -> set[str
     names = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
     module = next((name for name in names if name in sys.modules), None)
     found = packages_of_modules([module] if module else [])
-    return found | ({"pandas", "pyarrow"} if not _PANDAS_UDF.isdisjoint(flags) else set())
+    return found | _packages_of_kind(flags)
+
+
+def _packages_of_kind(flags: Collection[str]) -> set[str]:
+    return {"pandas", "pyarrow"} if not _PANDAS_UDF.isdisjoint(flags) else set()
 
 
 # --- what the workers have --------------------------------------------------------------------------------------------
@@ -147,8 +155,11 @@ _probed: weakref.WeakKeyDictionary[SparkContext, WorkerPython] = weakref.WeakKey
 _probing = threading.RLock()
 
 
-def worker_python(spark: SparkSession, packages: Collection[str]) -> WorkerPython:
-    """Python of the workers, after some packages have been looked for."""
+def worker_python(spark: SparkSession, packages: Collection[str], seconds: float | None = None) -> WorkerPython:
+    """Python of the workers, after some packages have been looked for.
+
+    Raises TimeoutError where the workers have not answered within some seconds; None waits as Spark does.
+    """
     with _probing:
         context: Any = spark.sparkContext
         sent = (len(context._python_includes), len(context.listFiles), len(context.listArchives))
@@ -157,7 +168,7 @@ def worker_python(spark: SparkSession, packages: Collection[str]) -> WorkerPytho
             there = _probed[context] = WorkerPython({}, sent=sent)
         new = sorted(set(packages) - there.lacks.keys())
         if new and there.unusable is None:
-            _probe(spark, there, new)
+            _probe(spark, there, new, seconds)
     return there
 
 
@@ -168,6 +179,35 @@ def missing_on_workers(spark: SparkSession, packages: Collection[str]) -> str | 
         return there.unusable
     missing = [why for name in sorted(packages) if (why := there.lacks[name]) is not None]
     return f"the Python of the workers ({there.about}) lacks {_listed(missing)}" if missing else None
+
+
+def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str | None:
+    """Sentence on registered functions, by name, that fail in queries for want of packages on a cluster's workers.
+
+    None where nothing is missing, where Spark runs on this machine alone, and where no worker answers in time.
+    """
+    if not functions or not is_cluster(spark):
+        return None
+    needed = {name: packages_of(function.func) | _packages_of_kind([f"eval:{function.evalType}"])
+              for name, function in functions.items()}  # fmt: skip
+    try:
+        worker_python(spark, set().union(*needed.values()), _PATIENCE)
+    except (TimeoutError, Py4JError):  # the next job will say why
+        return None
+    failing = [name for name, packages in sorted(needed.items()) if missing_on_workers(spark, packages)]
+    if not failing:
+        return None
+    why = missing_on_workers(spark, set().union(*(needed[name] for name in failing)))
+    others = f" and {len(failing) - _MOST_NAMED} more functions" if len(failing) > _MOST_NAMED else ""
+    return (
+        f"queries that call {', '.join(failing[:_MOST_NAMED])}{others}, which geoskip has registered, will fail on "
+        f"this cluster: {why}{advice(spark)}. All other queries run, and skip files, without that"
+    )
+
+
+def advice(spark: SparkSession) -> str:
+    """Sentence after that of :func:`missing_on_workers`; empty where that one says itself what to do."""
+    return f". {way_out()}" if worker_python(spark, ()).unusable is None else ""
 
 
 def way_out() -> str:
@@ -194,11 +234,13 @@ def explained(error: BaseException) -> EnvironmentProblem | None:
     )
 
 
-def _probe(spark: SparkSession, there: WorkerPython, names: list[str]) -> None:
+def _probe(spark: SparkSession, there: WorkerPython, names: list[str], seconds: float | None) -> None:
     context = spark.sparkContext
     tasks = max(1, min(context.defaultParallelism, _MOST_TASKS))
     try:
-        answers = context.parallelize(range(tasks), tasks).mapPartitions(_probing_task(names)).collect()
+        answers = _collected(context.parallelize(range(tasks), tasks).mapPartitions(_probing_task(names)), seconds)
+    except TimeoutError:
+        raise
     except Exception as error:
         there.unusable = _reason_of(str(error), context.pythonExec)
         if there.unusable is None:
@@ -212,18 +254,30 @@ def _probe(spark: SparkSession, there: WorkerPython, names: list[str]) -> None:
         there.lacks[name] = next((text for text in texts if text is not None), None)
 
 
+def _collected(rdd: Any, seconds: float | None) -> list[Any]:
+    """Elements of an RDD; raises TimeoutError, and cancels the job, after some seconds."""
+    future = rdd._jrdd.collectAsync()
+    try:
+        units = rdd.ctx._jvm.java.util.concurrent.TimeUnit
+        batches = future.get() if seconds is None else future.get(int(seconds * 1000), units.MILLISECONDS)
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() != "java.util.concurrent.TimeoutException":
+            raise
+        future.cancel(True)
+        raise TimeoutError(f"no answer within {seconds} seconds") from error
+    return [element for batch in batches for element in pickle.loads(bytes(batch))]
+
+
 def _probing_task(names: list[str]) -> Callable[[Iterable[int]], Iterator[tuple[str, str, str, dict[str, Any]]]]:
     """Task that looks for packages; pickled by its code, so that it needs no package itself."""
 
     def probe(_: Iterable[int]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         import importlib
-        import importlib.metadata
         import importlib.util
         import platform
         import socket
         import sys
 
-        distributions = importlib.metadata.packages_distributions()
         found: dict[str, Any] = {}
         for name in names:
             try:
@@ -238,10 +292,7 @@ def _probing_task(names: list[str]) -> Callable[[Iterable[int]], Iterator[tuple[
             except Exception as error:
                 found[name] = ("", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200])
                 continue
-            release = str(getattr(sys.modules[name], "__version__", ""))
-            if not release and distributions.get(name):
-                release = importlib.metadata.version(distributions[name][0])
-            found[name] = (release, "")
+            found[name] = (str(getattr(sys.modules[name], "__version__", "")), "")
         yield socket.gethostname(), sys.executable, platform.python_version(), found
 
     return probe

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,9 @@ def the_whole_life(spark: Any, data: Path) -> str:
 
 def everything(spark: Any, data: Path) -> None:
     """Build and use indexes of all kinds, Python functions in the build and in queries among them."""
-    geoskip.register_functions(spark, sedona=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        geoskip.register_functions(spark, sedona=False)
     handle = geoskip.dataset(spark, str(data))
     handle.create_index(*ALL)
     assert kept(spark, data, "levenshtein(word, 'aaaaaaaaa1') <= 1") == 1
@@ -114,6 +117,12 @@ def test_workers_with_nothing(cluster: str, data: Path, bare: Path) -> None:
         _, jobs = jobs_of(spark, lambda: handle.create_index(*ALL[2:4]))
         assert jobs == 0, "the answer is remembered"
         assert the_whole_life(spark, data) == "spark sql"
+        fail = (
+            r"queries that call ST_Area, ST_AsBinary, ST_AsText and \d+ more functions, .* will fail on this cluster: "
+        )
+        with pytest.warns(UserWarning, match=f"{fail}.* lacks .*pandas.*pyproj.*udf_mappings. geoskip.worker_archive"):
+            _, jobs = jobs_of(spark, lambda: geoskip.register_functions(spark, sedona=False))
+        assert jobs == 1, "the probe, of what was not probed yet"
 
 
 def test_geoskip_by_py_files(cluster: str, data: Path, with_arrow: Path, tmp_path: Path) -> None:
@@ -146,3 +155,7 @@ def test_a_python_that_is_not_there(cluster: str, data: Path) -> None:
             handle.create_index(GeoBox("lng", "lat"))
         handle.create_index(MinMax("a"))
         assert kept(spark, data, "a = 15") == 1
+        with pytest.warns(
+            UserWarning, match=r"fail on this cluster: the workers have no /no/such/python: .*there\. All"
+        ):
+            geoskip.register_functions(spark, sedona=False)

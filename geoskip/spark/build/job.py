@@ -35,7 +35,7 @@ from geoskip.spark.build.distinct_values import compute_expressions, expression_
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_reader import read_through_arrow, read_through_spark
 from geoskip.spark.build.sql_reader import needs_no_python, read_through_aggregates
-from geoskip.spark.workers import is_cluster, missing_on_workers, packages_of, packages_of_function, way_out
+from geoskip.spark.workers import advice, is_cluster, missing_on_workers, packages_of, packages_of_function
 from geoskip.stores.log_files import local_path
 
 _PARQUET = (
@@ -119,8 +119,8 @@ def check_workers(state: SourceState, entries: Sequence[IndexEntry]) -> bool:
     if refused:
         why = missing_on_workers(state.spark, set().union(*(needed[name] for name in refused)))
         raise EnvironmentProblem(
-            f"{', '.join(refused)} cannot be built on this cluster: {why}. {way_out()}. Without them geoskip builds "
-            "minmax(...) and valuelist(...) over columns and SQL expressions"
+            f"{', '.join(refused)} cannot be built on this cluster: {why}{advice(state.spark)}. Without them geoskip "
+            "builds minmax(...) and valuelist(...) over columns and SQL expressions"
         )
     return False
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ from geoskip.predicates import Column
 from geoskip.sources.expression_tasks import ExpressionPlan, expanding_task, reading_task
 from geoskip.sources.footers import IndexPlan
 from geoskip.sources.worker_tasks import read_shares, summarising_task
-from geoskip.spark.workers import packages_of
+from geoskip.spark.worker_archive import distributions_for_workers
+from geoskip.spark.workers import lack_of_functions, packages_of
 
 PLAIN = [MinMax("s"), GapList("s"), ValueList("s"), BloomFilter("s"), Hybrid("s"), Prefix("s"), Suffix("s")]
 UNPICKLE = """
@@ -65,3 +67,14 @@ def test_workers_import_what_the_index_at_hand_needs(indexes: Sequence[Index], p
     some = tasks(*indexes)
     assert imported(some) == packages
     assert packages_of(some) == packages
+
+
+def test_an_archive_holds_what_tasks_and_functions_import() -> None:
+    names = {each.metadata["Name"].lower() for each in distributions_for_workers()}
+    assert names >= {"numpy", "pyarrow", "shapely", "rapidfuzz", "pyproj", "pandas", "h3", "ua-parser"}
+    assert not names & {"geoskip", "pyspark", "py4j", "rich"}, "geoskip's own files are added, and PySpark is Spark's"
+
+
+def test_no_worker_is_probed_where_spark_is_local() -> None:
+    local: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+    assert lack_of_functions(local, {"f": None}) is None
