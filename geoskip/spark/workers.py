@@ -182,9 +182,10 @@ def missing_on_workers(spark: SparkSession, packages: Collection[str]) -> str | 
 
 
 def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str | None:
-    """Sentence on registered functions, by name, that fail in queries for want of packages on a cluster's workers.
+    """Sentence on registered functions that a cluster's workers lack packages for.
 
-    None where nothing is missing, where Spark runs on this machine alone, and where no worker answers in time.
+    None where nothing is missing, where Spark runs on this machine alone, and where no worker answers in time. The
+    functions are given by name.
     """
     if not functions or not is_cluster(spark):
         return None
