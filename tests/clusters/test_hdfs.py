@@ -1,4 +1,4 @@
-"""A dataset whose data and metadata are in HDFS, in a local session and on a cluster."""
+"""A dataset whose data and metadata are in HDFS."""
 
 from __future__ import annotations
 
@@ -66,8 +66,3 @@ def test_hdfs_in_a_local_session(hdfs: str, tmp_path: Path) -> None:
         the_whole_life(spark, f"{hdfs}/local", tmp_path)
         won = race_to_create(f"{hdfs}/race", 5)
         assert sorted(name for names in won for name in names) == [*"01234"], "one of four writers creates each file"
-
-
-def test_hdfs_on_a_cluster(cluster: str, hdfs: str, tmp_path: Path) -> None:
-    with session_on(cluster, sys.executable, CLIENT) as spark:
-        the_whole_life(spark, f"{hdfs}/cluster", tmp_path)

@@ -25,7 +25,7 @@ import udf_mappings
 SPARK_HOME = Path(pyspark.__file__).parent
 OPENED = ("java.lang", "java.lang.invoke", "java.io", "java.net", "java.nio", "java.util", "java.util.concurrent")
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-PATIENCE = 120
+PATIENCE = 300
 
 
 @contextmanager

@@ -24,7 +24,7 @@ HADOOP = "3.4.1"
 MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 CLIENT = {"spark.hadoop.dfs.replication": "1"}
 """Settings of a session: there is one DataNode."""
-PATIENCE = 120
+PATIENCE = 300
 
 
 @contextmanager
