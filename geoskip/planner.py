@@ -353,7 +353,7 @@ class Decision:
     def effects(self, among: Mask | None = None) -> tuple[tuple[str, int], ...]:
         """Used clauses with the number of files that each alone skips, in descending order."""
         parts = (part for part in parts_of(self.clause) if part is not KEEP_ALL)
-        return tuple(sorted(((str(part), self.skips(part, among)) for part in parts), key=lambda pair: -pair[1]))
+        return tuple(sorted(((_text(part), self.skips(part, among)) for part in parts), key=lambda pair: -pair[1]))
 
     def skips(self, clause: Clause, among: Mask | None = None) -> int:
         """Number of the files, or of those ``among``, that a clause skips."""
@@ -446,4 +446,6 @@ def _text(clause: Clause) -> str:
 
 
 def _named(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "the condition is nested too deep"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -26,7 +26,7 @@ short; they do take part in equality, which is how an index on an expression mee
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -69,6 +69,28 @@ class Predicate:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def __str__(self) -> str:
+        """The vertex and those below in SQL's words, however deep they are nested."""
+        texts: list[str] = []
+        waiting: list[str | Predicate] = [self]
+        while waiting:
+            piece = waiting.pop()
+            if isinstance(piece, str):
+                texts.append(piece)
+            else:
+                waiting.extend(reversed(piece.pieces()))
+        return "".join(texts)
+
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the texts and the vertices that the vertex is written by, in order."""
+        return (str(self),)
+
+
+def _joined(word: str, parts: Sequence[Predicate]) -> Iterator[str | Predicate]:
+    """Iterate over vertices with a text between them."""
+    for number, part in enumerate(parts):
+        yield from (word, part) if number else (part,)
 
 
 class _BooleanVertex(Predicate):
@@ -151,10 +173,11 @@ class Call(Predicate):
     flags: tuple[str, ...] = ()
     type: str | None = None
 
-    def __str__(self) -> str:
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return an operator between its operands, or a name with its arguments in parentheses."""
         if len(self.args) == 2 and not self.name[:1].isalpha():
-            return f"({self.args[0]} {self.name} {self.args[1]})"
-        return f"{self.name}({', '.join(map(str, self.args))})"
+            return ("(", self.args[0], f" {self.name} ", self.args[1], ")")
+        return (f"{self.name}(", *_joined(", ", self.args), ")")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -171,8 +194,9 @@ class Cast(Predicate):
     zone: str | None = None
     tries: bool = False
 
-    def __str__(self) -> str:
-        return f"{'TRY_' * self.tries}CAST({self.child} AS {self.type})"
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the words of a cast."""
+        return (f"{'TRY_' * self.tries}CAST(", self.child, f" AS {self.type})")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -183,8 +207,9 @@ class Comparison(_BooleanVertex):
     left: Predicate
     right: Predicate
 
-    def __str__(self) -> str:
-        return f"{self.left} {self.op} {self.right}"
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the operator between its sides."""
+        return (self.left, f" {self.op} ", self.right)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -194,9 +219,10 @@ class In(_BooleanVertex):
     child: Predicate
     values: tuple[Literal, ...]
 
-    def __str__(self) -> str:
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the words of a list, of which ten values are shown."""
         shown = ", ".join(map(str, self.values[:10])) + (", ..." if len(self.values) > 10 else "")
-        return f"{self.child} IN ({shown})"
+        return (self.child, f" IN ({shown})")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -207,8 +233,9 @@ class Like(_BooleanVertex):
     pattern: str
     escape: str = "\\"
 
-    def __str__(self) -> str:
-        return f"{self.child} LIKE '{self.pattern}'"
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the words of a pattern."""
+        return (self.child, f" LIKE '{self.pattern}'")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -217,8 +244,9 @@ class _Text(_BooleanVertex):
     text: str
     form: ClassVar[str]
 
-    def __str__(self) -> str:
-        return f"{self.child} LIKE '{self.form.format(self.text)}'"
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the words of a pattern."""
+        return (self.child, f" LIKE '{self.form.format(self.text)}'")
 
 
 class StartsWith(_Text):
@@ -245,8 +273,9 @@ class IsNull(_BooleanVertex):
 
     child: Predicate
 
-    def __str__(self) -> str:
-        return f"{self.child} IS NULL"
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the words of a test for NULL."""
+        return (self.child, " IS NULL")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -254,8 +283,9 @@ class _Joined(_BooleanVertex):
     children: tuple[Predicate, ...]
     word: ClassVar[str]
 
-    def __str__(self) -> str:
-        return f"({self.word.join(map(str, self.children))})"
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the members with the word between them, in parentheses."""
+        return ("(", *_joined(self.word, self.children), ")")
 
 
 class And(_Joined):
@@ -276,8 +306,9 @@ class Not(_BooleanVertex):
 
     child: Predicate
 
-    def __str__(self) -> str:
-        return f"NOT {self.child}"
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the word before the condition."""
+        return ("NOT ", self.child)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from geoskip.clauses import Clause
-from geoskip.predicates import And, Call, IsNull, Literal, Not, Opaque, Or, Predicate, columns_of, walk
+from geoskip.clauses import KEEP_ALL, Clause
+from geoskip.predicates import And, Call, IsNull, Literal, Not, Opaque, Or, Predicate, children, columns_of, walk
 from geoskip.report import condensed
 from geoskip.rewrite.composed import choice, is_builtin
 from geoskip.vertex_labels import VertexLabel
 
-__all__ = ["Joint", "Part", "UnservedPart", "tests_of"]
+__all__ = ["DEEPEST", "Joint", "Part", "UnservedPart", "tests_of"]
 
 _LONGEST = 110
+DEEPEST = 100
+"""Levels of a condition of which parts are looked at."""
 _SUBQUERY = re.compile(r"(?:[\w-]*subquery|list|exists)#\d+(?:, \[[^\]]*\])?(?: \[[^\]]*\])?")
 _NUMBER = re.compile(r"#\d+L?\b")
 """What Spark appends to the names of columns."""
@@ -31,8 +33,8 @@ class Part:
 
     @property
     def clause(self) -> Clause:
-        """The clause that represents the part."""
-        return self.label.clause
+        """The clause that represents the part; nothing for a test that is nested too deep to be evaluated."""
+        return KEEP_ALL if self.too_deep and not self.label.below else self.label.clause
 
     @cached_property
     def condition(self) -> Predicate:
@@ -52,6 +54,18 @@ class Part:
     def is_settled(self) -> bool:
         """True for a condition of which a row settles nothing: on constants, or values of a partition."""
         return not self.columns and not any(isinstance(node, Opaque) for node in walk(self.label.vertex))
+
+    @cached_property
+    def too_deep(self) -> str:
+        """The reason why nothing is made of a part that is nested too deep; empty for others."""
+        levels = _levels(self.label.vertex)
+        if levels > DEEPEST:
+            return f"it has {levels} levels, of which {DEEPEST} are looked at"
+        try:
+            str(self.label.clause), hash(self.label.vertex)
+        except RecursionError:
+            return "it is nested too deep"
+        return ""
 
     @property
     def is_presence(self) -> bool:
@@ -144,3 +158,11 @@ def tests_of(condition: Predicate) -> list[Predicate]:
                 chosen = choice(test)
                 (tests if chosen is None else waiting).append(test if chosen is None else chosen)
     return list(dict.fromkeys(tests))
+
+
+def _levels(condition: Predicate) -> int:
+    """The number of levels of conditions within a condition."""
+    level, levels = [condition], 0
+    while level:
+        level, levels = [each for above in level for each in children(above) if each.type == "boolean"], levels + 1
+    return levels

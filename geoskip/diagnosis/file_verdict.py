@@ -145,8 +145,11 @@ def _verdicts(condition: LabelledCondition, row: int) -> Iterator[ClauseVerdict]
     """The verdicts of all clauses, then of the parts without one."""
     decision = condition.decision
     leaves = {part: leaf_ids(part.clause) for part in condition.parts}
+    deep = frozenset[int]().union(*(leaf_ids(part.label.clause) for part in condition.parts if part.too_deep))
     for clause in conjuncts_of(decision.clause):
         own, keeps = leaf_ids(clause), _keeps(clause, decision, row)
+        if own <= deep:
+            continue
         parts = [part for part, ids in leaves.items() if not ids.isdisjoint(own)]
         of = list(map(str, parts))
         if keeps and condition.says_presence(clause) and not any(part.is_presence for part in parts):

@@ -14,6 +14,7 @@ reads, and conditions on partitions alone, which Spark has settled by the folder
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
@@ -101,7 +102,9 @@ class LabelledCondition:
     def parts(self) -> tuple[Part, ...]:
         """The members of the condition's AND that read columns of the files; ``IS NOT NULL`` only if alone."""
         members, every = self.whole.members()
-        words = dict(self._in_words())
+        words: dict[Predicate, Predicate] = {}
+        with suppress(RecursionError):
+            words.update(self._in_words())
         parts = members if members and every else (self.whole,)
         return _telling([replace(part, written=words.get(part.label.vertex)) if words else part for part in parts])
 
@@ -136,7 +139,7 @@ class LabelledCondition:
     def is_served_together(self, part: Part) -> bool:
         """True if some index serves a part of the AND together with other parts."""
         others = tuple(other.condition for other in self.parts if other is not part)
-        if not others or not self._of_several:
+        if not others or any(other.too_deep for other in self.parts) or not self._of_several:
             return False
         fresh = Labeller(self.decision.indexes)
         whole = fresh.true(And((*others, part.condition)))
@@ -154,12 +157,16 @@ class LabelledCondition:
 
     def rest(self, part: Part) -> Iterator[UnservedPart]:
         """Iterate over the tests within a served part that no index serves."""
-        yield from self._within(part, Joint.REST)
+        if not part.too_deep:
+            yield from self._within(part, Joint.REST)
 
     def reasons(self, part: Part) -> Iterator[UnservedPart]:
         """Iterate over the reasons why a part is not served."""
         members, every = part.members()
-        if not members:
+        if part.too_deep:
+            over = _joined(sorted(part.columns)[:_MOST])
+            yield UnservedPart(part, f"a condition on {over} is not used: {part.too_deep}")
+        elif not members:
             if branches := list(self._within(part, Joint.BRANCH)):
                 yield from branches
             elif (found := self._reason(part)) is not None:
@@ -195,7 +202,7 @@ class LabelledCondition:
 
     def partly(self, part: Part) -> Iterator[Clause]:
         """Iterate over the clauses of the tests that a part is made of, if there are several."""
-        tests = tests_of(part.condition)
+        tests = [] if part.too_deep else tests_of(part.condition)
         return (clause for test in tests if len(tests) > 1 for clause in self._clauses(test))
 
     @property

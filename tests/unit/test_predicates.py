@@ -132,3 +132,13 @@ def test_equality_is_what_spark_could_not_tell_apart(one: p.Predicate, other: p.
 )
 def test_every_vertex_has_a_type(vertex: p.Predicate, kind: str | None) -> None:
     assert vertex.type == kind
+
+
+def test_a_text_is_made_of_any_depth() -> None:
+    arithmetic: p.Predicate = A
+    condition: p.Predicate = IS_A
+    for _ in range(2000):
+        arithmetic = p.Call("+", (arithmetic, ONE), type="int")
+        condition = p.Not(p.Or((condition, p.IsNull(A))))
+    assert str(arithmetic) == "(" * 2000 + "a" + " + 1)" * 2000
+    assert str(condition) == "NOT (" * 2000 + "a = 1" + " OR a IS NULL)" * 2000

@@ -113,6 +113,24 @@ def test_an_index_over_the_columns_of_an_unknown_part_is_named_with_it() -> None
     assert [(r.part, r.index) for r in explained(part, INDEXES[:1]).rows] == [("temp > (a subquery)", "minmax(temp)")]
 
 
+@pytest.mark.parametrize("indexes", [INDEXES[:1], []], ids=["indexed", "bare"])
+def test_a_condition_that_is_nested_too_deep_has_that_as_its_reason(indexes: list[Index]) -> None:
+    levels: Predicate = HOT
+    arithmetic: Predicate = TEMP
+    for number in range(600):
+        levels = (And if number % 2 else Or)((levels, ULM))
+        arithmetic = Call("+", (arithmetic, TEMP), CASE.replace("If", "Add"), (), "double")
+    for deep, why in (
+        (levels, "a condition on city and temp is not used: it has 600 levels, of which 100 are looked at"),
+        (Comparison(">", arithmetic, Literal(3.0, "double")), "a condition on temp is not used: it is nested too deep"),
+    ):
+        found = explained(deep, indexes, "p3")
+        scan = scan_of(decision(deep, indexes))
+        assert why in scan.reasons
+        assert why in {row.reason for row in found.rows}
+        assert len(str(Report((scan,)))) + len(str(found)) < 4000
+
+
 PARTITION, TWO = Column("p", "int"), Comparison("=", Column("p", "int"), Literal(2, "int"))
 
 
