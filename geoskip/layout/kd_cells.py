@@ -10,6 +10,7 @@ large: such a cell keeps its files, rows that the dimensions hardly tell apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,8 @@ class _Growing:
     """The nodes and cells of trees under construction."""
 
     def __init__(self, ranks: Ints) -> None:
-        self.ranks = ranks
+        is_narrow = ranks.max(initial=0) < 1 << 16  # numpy sorts 16 bits by radix
+        self.ranks: Any = ranks.astype(np.uint16) if is_narrow else ranks
         self.shares = [np.concatenate([[0], np.cumsum(np.bincount(column))]) / len(column) for column in ranks]
         self.nodes: list[tuple[int, int, int, int]] = []
         self.files: list[int] = []

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,20 +45,21 @@ def hilbert_keys(ranks: Ints, bits: int) -> Ints:
     >>> hilbert_keys(np.array([[0, 0, 1, 1], [0, 1, 1, 0]]), bits=1)
     array([0, 1, 2, 3])
     """
-    axes = [np.array(column, dtype=np.int64) for column in ranks]
+    narrow: Any = np.int16 if bits < 16 else np.int32 if bits < 32 else np.int64  # several fold faster than int64
+    axes = [np.array(column, dtype=narrow) for column in ranks]
     first = axes[0]
     for bit in range(bits - 1, 0, -1):  # undo the turns and swaps of each level
-        below = np.int64((1 << bit) - 1)
+        below = narrow((1 << bit) - 1)
         for axis in axes:
-            is_turned = (axis >> bit) & 1 == 1
-            swapped = np.where(is_turned, 0, (first ^ axis) & below)
-            first ^= np.where(is_turned, below, swapped)
+            turned = -((axis >> bit) & 1)  # all bits where it is turned
+            swapped = (first ^ axis) & below & ~turned
+            first ^= swapped | (turned & below)
             axis ^= swapped
     for before, axis in pairwise(axes):  # Gray code
         axis ^= before
     turns = np.zeros_like(first)
     for bit in range(bits - 1, 0, -1):
-        turns ^= np.where((axes[-1] >> bit) & 1 == 1, np.int64((1 << bit) - 1), 0)
+        turns ^= -((axes[-1] >> bit) & 1) & narrow((1 << bit) - 1)
     return z_order_keys(np.stack([axis ^ turns for axis in axes]), bits)
 
 

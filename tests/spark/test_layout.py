@@ -356,6 +356,8 @@ def test_what_spark_cannot_compute_or_write_is_an_error_that_says_so(spark: Any,
         ({"partition_by": ["id", "ID"]}, InvalidSpecificationError, "each column once"),
         ({"indexes": [MinMax("lgn")]}, UnknownColumnError, r"minmax\(lgn\): the dataset has no column lgn"),
         ({"indexes": ["lng"]}, InvalidSpecificationError, "takes indexes such as"),
+        ({"partitionBy": "region"}, InvalidSpecificationError, "no argument partitionBy; did you mean partition_by="),
+        ({"format": "delta"}, InvalidSpecificationError, "writes Parquet, got format='delta'"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )

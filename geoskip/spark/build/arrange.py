@@ -46,6 +46,8 @@ MOST_FILES = 100_000
 _ROWS_A_FILE = 400
 _LEAST_SAMPLE, _LARGEST_SAMPLE = 50_000, 200_000
 _ROWS_MEASURED = 20_000
+_LEAST_BYTES_A_VALUE = 0.0025
+"""Bytes of a value that repeats: its share of the header of a page, of 20,000 rows at most."""
 _ARROW_CODECS = {
     **{name: name for name in ("snappy", "gzip", "zstd", "lz4", "brotli", "none")},
     "lz4_raw": "lz4", "uncompressed": "none",
@@ -100,8 +102,8 @@ def arrange(
     if not rows:
         return ArrangedFrame(frame, 0)
     if files is None:
-        size = _bytes_a_row(frame, layout, columns, rows, partitions, codec) * rows
-        files = max(1, round(size / (file_size or 1)))
+        ordered = rows_in_order(frame, layout, columns, rows, partitions)
+        files = max(1, round(rows / _rows_of_size(frame, ordered, file_size or 1, codec)))
     files = min(files, rows)
     if files > MOST_FILES:
         raise InvalidSpecificationError(
@@ -232,25 +234,26 @@ def _has_hash(kind: T.DataType, *, maps: bool = False) -> bool:
     return False
 
 
-def _bytes_a_row(
-    frame: DataFrame,
-    layout: Layout,
-    columns: LayoutColumns,
-    rows: int,
-    partitions: Sequence[str],
-    codec: str | None,
-) -> float:
-    """The bytes of a row in Parquet, by a sample in the order of the layout.
+def _rows_of_size(frame: DataFrame, ordered: pa.Table, file_size: int, codec: str | None) -> float:
+    """The rows of a file of a size, by sampled rows in order.
 
-    Parameters
-    ----------
-    frame, layout, columns, rows, partitions
-        As for :func:`rows_in_order`.
-    codec
-        The codec of the files, as Spark names it, or None for the session's.
+    A file grows by less with every row, as dictionaries are stored once: so eighths, quarters and halves of the rows
+    are measured too, and a larger file is taken to grow further as from a half to the whole.
     """
-    ordered = rows_in_order(frame, layout, columns, rows, partitions)
-    return parquet_bytes(frame, ordered, codec) / ordered.num_rows if ordered.num_rows else 1.0
+    if not ordered.num_rows:  # the rows have changed since they were counted
+        return float(file_size)
+    counts: list[int] = [0]
+    sizes: list[float] = [0.0]
+    for pieces in (8, 4, 2, 1):
+        counts.append(max(1, ordered.num_rows // pieces))
+        slices = (ordered.slice(number * counts[-1], counts[-1]) for number in range(pieces))
+        mean = sum(parquet_bytes(frame, rows, codec) for rows in slices) / pieces
+        sizes.append(max(sizes[-1], mean))
+    if file_size <= sizes[-1]:
+        return max(1.0, float(np.interp(file_size, sizes, counts)))
+    added = (sizes[-1] - sizes[-2]) / max(1, counts[-1] - counts[-2])
+    each = max(added, _LEAST_BYTES_A_VALUE * ordered.num_columns)
+    return float(counts[-1] + (file_size - sizes[-1]) / each)
 
 
 def rows_in_order(

@@ -135,6 +135,7 @@ def write(
     size = _size(files, file_size)
     if file_size is not None and layout is None:
         raise InvalidSpecificationError(f"write(file_size={file_size!r}) needs a layout=, or give files=")
+    _check_option_names(writer_options)
     partitions = _partitions(frame, partition_by)
     place = os.fsdecode(path)
     folder = None if metadata is None else os.fsdecode(metadata)
@@ -209,6 +210,19 @@ def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
         names = ["geometry" if is_geometry_type(f.dataType) else f.dataType.simpleString() for f in fields]
         kinds = [arrow_type(field) for field in fields]
         index.metadata_type(*map(SourceColumn, texts, names, kinds))
+
+
+def _check_option_names(options: Mapping[str, Any]) -> None:
+    """Raise for a misspelt argument, which Spark's writer would take for an option and ignore."""
+    arguments = {name.replace("_", ""): name for name in write.__kwdefaults__ or ()}
+    for name in options:
+        if name.lower() == "format":
+            raise InvalidSpecificationError(
+                f"write() writes Parquet, got format={options[name]!r}: leave it out, or arrange a table by its own "
+                "writer and index it with dataset()"
+            )
+        if near := difflib.get_close_matches(name.lower().replace("_", ""), arguments, 1, 0.8):
+            raise InvalidSpecificationError(f"write() has no argument {name}; did you mean {arguments[near[0]]}=?")
 
 
 def _check_not_read(frame: DataFrame, place: str) -> None:
