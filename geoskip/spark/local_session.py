@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
+from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -53,7 +55,8 @@ def local_session(
         with _error_output_in(descriptor):
             spark = session("geoskip", sedona=sedona or None, config=settings)
     except Exception as error:
-        why = str(error) if isinstance(error, GeoskipError) else f"Spark did not start: {sentence_of(error) or error}"
+        reason = reason_printed(Path(log).read_text("utf-8", "replace")) or sentence_of(error) or error
+        why = str(error) if isinstance(error, GeoskipError) else f"Spark did not start: {str(reason).rstrip('.')}"
         raise EnvironmentProblem(f"{why}; what Spark printed is in {log}") from error
     finally:
         os.close(descriptor)
@@ -63,6 +66,16 @@ def local_session(
         with suppress(Py4JError, OSError):
             spark.stop()
         os.unlink(log)
+
+
+def reason_printed(text: str) -> str | None:
+    """Reason why Spark did not start, in what it printed; None where there is none.
+
+    >>> reason_printed('Exception in thread "main" org.apache.spark.SparkException: Master must be yarn')
+    'Master must be yarn'
+    """
+    found = re.search(r'^Exception in thread "main" [\w.$]+: (.+)$|Reason: (All masters are .+)$', text, re.MULTILINE)
+    return found and (found[1] or found[2]).strip()
 
 
 def _silence_error_log() -> None:
