@@ -8,6 +8,7 @@
     build_commands.py      index, refresh, verify, repair
     metadata_commands.py   describe, history, statistics, optimize, drop, restore, vacuum
     query_commands.py      explain, files, report
+    spark_commands.py      layout, recommend, thrift-server, extension-jar
     doctor.py              doctor
     mappings_table.py      the table of all mapped functions
     output.py              tables, JSON, what is shown while one waits
@@ -21,10 +22,10 @@ from __future__ import annotations
 
 import typer
 
-from geoskip.cli import build_commands, doctor, metadata_commands, query_commands
+from geoskip.cli import build_commands, doctor, metadata_commands, query_commands, spark_commands
 from geoskip.cli.application import app, command
 
-__all__ = ["app", "build_commands", "doctor", "metadata_commands", "query_commands"]
+__all__ = ["app", "build_commands", "doctor", "metadata_commands", "query_commands", "spark_commands"]
 
 
 @command(panel="Look")

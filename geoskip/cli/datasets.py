@@ -145,7 +145,7 @@ class SparkOptions:
         key
             The name of the key that protects new metadata.
         """
-        options: dict[str, Any] = dict(_pairs(self.option, "--option", "header=true"))
+        options: dict[str, Any] = dict(pairs_of(self.option, "--option", "header=true"))
         format_, schema = self.format, None
         is_here = all(map(is_local, [*paths, metadata.metadata or ""]))
         if is_here and (recorded := recorded_reader(metadata.store(metadata.folder_of(paths)))):
@@ -170,17 +170,20 @@ class SparkOptions:
     @contextmanager
     def session(self, why: str = "") -> Iterator[SparkSession]:
         """The session of a command; raises MissingPackageError with ``why`` where there is no PySpark."""
-        if find_spec("pyspark") is None:
-            raise MissingPackageError(
-                f"{why or 'this command needs Spark'}: pip install 'geoskip[spark]', and Java 17 or 21"
-            )
-        config = _pairs(self.conf, "--conf", "spark.driver.memory=4g")
+        check_pyspark(why or "this command needs Spark")
+        config = pairs_of(self.conf, "--conf", "spark.driver.memory=4g")
         with ExitStack() as stack:
             with waiting("starting Spark"):
                 from geoskip.spark.local_session import local_session
 
                 spark = stack.enter_context(local_session(self.master, config, sedona=self.sedona))
             yield spark
+
+
+def check_pyspark(why: str) -> None:
+    """Raise MissingPackageError, with the reason for the need, where there is no PySpark."""
+    if find_spec("pyspark") is None:
+        raise MissingPackageError(f"{why}: pip install 'geoskip[spark]', and Java 17 or 21")
 
 
 def is_local(path: str) -> bool:
@@ -239,7 +242,8 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
     yield metadata.store(place)
 
 
-def _pairs(texts: Sequence[str], name: str, example: str) -> dict[str, str]:
+def pairs_of(texts: Sequence[str], name: str, example: str) -> dict[str, str]:
+    """Names and values of a repeatable option; raises InvalidSpecificationError for others."""
     pairs = {}
     for text in texts:
         key, sign, value = text.partition("=")

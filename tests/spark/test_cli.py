@@ -49,6 +49,20 @@ def test_what_spark_alone_evaluates_is_built_by_it_and_serves_its_conditions(tmp
     assert "temp &gt; 35" in page.read_text("utf-8")
 
 
+def test_how_files_cluster_and_what_to_create_for_conditions_and_queries(spark: Any, tmp_path: Path) -> None:
+    folder = four_tens(tmp_path)
+    assert as_json("layout", folder, "temp")["files"] == 4
+    assert "temp" in printed("layout", folder, "temp")
+    query = f"SELECT * FROM parquet.`{folder}` WHERE temp = 7"
+    for words in (("temp > 35", query), ("temp > 35",)):
+        assert "minmax(temp)" in json.dumps(as_json("recommend", folder, *words, "--budget", "1 MiB", "--no-layouts"))
+    wrong = ran("recommend", folder, "temp > 35", "--budget", "much")
+    assert (wrong.exit_code, "'much'" in wrong.stderr) == (1, True), wrong.stderr
+    jar = tmp_path / "geoskip-extension.jar"
+    assert as_json("extension-jar", jar)["jar"] == str(jar)
+    assert jar.read_bytes().startswith(b"PK")
+
+
 def test_what_spark_says_is_one_line(tmp_path: Path) -> None:
     folder = four_tens(tmp_path)
     geoskip.build(folder, geoskip.MinMax("temp"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -53,6 +54,16 @@ def serve(spark: SparkSession, *, port: int = 10000, host: str = "localhost") ->
     return server.startWithContext(spark._jsparkSession.sqlContext())
 
 
+def run(port: int, host: str, config: Mapping[str, str]) -> None:
+    """Serve over a session of its own until it is interrupted; ``config`` has settings of Spark's."""
+    spark = session("geoskip-thrift-server", config={"spark.sql.catalogImplementation": "hive", **config})
+    serve(spark, port=port, host=host)
+    print(f"jdbc:hive2://{host}:{port}", flush=True)
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    spark.stop()
+
+
 def main() -> None:
     """Serve from the command line."""
     parser = argparse.ArgumentParser(prog="python -m geoskip.spark.jdbc.thrift_server", description=__doc__)
@@ -60,13 +71,7 @@ def main() -> None:
     parser.add_argument("--host", default="localhost", help="the address to listen at; 0.0.0.0 for all")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's")
     given = parser.parse_args()
-    config = dict(setting.split("=", 1) for setting in given.conf)
-    spark = session("geoskip-thrift-server", config={"spark.sql.catalogImplementation": "hive", **config})
-    serve(spark, port=given.port, host=given.host)
-    print(f"jdbc:hive2://{given.host}:{given.port}", flush=True)
-    with suppress(KeyboardInterrupt):
-        threading.Event().wait()
-    spark.stop()
+    run(given.port, given.host, dict(setting.split("=", 1) for setting in given.conf))
 
 
 if __name__ == "__main__":

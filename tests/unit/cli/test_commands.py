@@ -165,6 +165,14 @@ WRONG: list[tuple[str, int, str, str]] = [
     ("files nowhere", 1, "there is no file or folder", "check the path"),
     ("report data temp>3 --html nowhere/page.html", 1, "nowhere/page.html", "No such file or directory"),
     ("repair data", 1, "repair needs Spark", NEEDED),
+    ("layout data temp", 1, "layout needs Spark", NEEDED),
+    ("recommend data temp>3", 1, "recommend needs Spark", NEEDED),
+    ("recommend data", 2, "Missing argument 'QUERY", "geoskip recommend --help"),
+    ("thrift-server", 1, "a Thrift server needs Spark", NEEDED),
+    ("thrift-server --conf spark.master", 1, "got 'spark.master'", "--conf spark.driver.memory=4g"),
+    ("thrift-server --port 70000", 2, "less than or equal to 65535", "geoskip thrift-server --help"),
+    ("extension-jar nowhere/a.jar", 2, "there is no folder nowhere", "name a file in one that is there"),
+    ("extension-jar a.jar", 1, "the compiler of the jar is one of Spark's", NEEDED),
 ]
 
 

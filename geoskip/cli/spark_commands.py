@@ -1,0 +1,100 @@
+"""Commands that run in Spark alone: layout, recommend, thrift-server, extension-jar."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from geoskip.cli.application import command
+from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, check_pyspark, pairs_of
+from geoskip.cli.output import Json, show, show_json, waiting
+
+_QUERY = re.compile(r"\s*(select|with|from)\b", re.IGNORECASE)
+
+
+@command("geoskip layout data/weather", "geoskip layout data/weather lng lat --json", panel="Look")
+def layout(
+    path: Dataset_,
+    metadata: MetadataOptions,
+    spark: SparkOptions,
+    columns: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COLUMN", help="Default: those of the recorded layout and of the indexes."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show how well the files cluster some columns, and the files that points and ranges need."""
+    spark.needed_for([path])
+    with spark.dataset([path], metadata, "layout needs Spark") as handle:
+        found = handle.layout(*columns or ())
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        show(str(found))
+
+
+@command(
+    "geoskip recommend data/weather \"temp > 30 AND city = 'Oslo'\" \"lat > 60\" --budget '1 MiB'",
+    'geoskip recommend data/weather "SELECT max(temp) FROM parquet.`data/weather` WHERE day > 3" --json',
+    panel="Look",
+)
+def recommend(
+    path: Dataset_,
+    metadata: MetadataOptions,
+    spark: SparkOptions,
+    queries: Annotated[
+        list[str], typer.Argument(metavar="QUERY", help="Conditions on the dataset, or whole queries in Spark's SQL.")
+    ],
+    budget: Annotated[str, typer.Option(metavar="SIZE", help="What new indexes may store together.")] = "10 MiB",
+    layouts: Annotated[bool, typer.Option(help="Try layouts of the files too.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Recommend indexes, and a layout, that save the most bytes of some queries; nothing is built."""
+    spark.needed_for([path])
+    with spark.dataset([path], metadata, "recommend needs Spark") as handle, waiting("sampling files"):
+        from geoskip.spark.advisor.recommend import recommend as recommended
+
+        given = [text if _QUERY.match(text) else handle.to_df().where(text) for text in queries]
+        found = recommended(handle, given, budget, layouts)
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        show(str(found))
+
+
+@command("geoskip thrift-server --port 10000 --conf spark.master=yarn", name="thrift-server", panel="Clients")
+def thrift_server(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at.")] = 10000,
+    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 for all.")] = "localhost",
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's, as in spark.master=yarn.")
+    ] = None,
+) -> None:
+    """Serve JDBC clients, such as beeline, whose queries skip files, until Ctrl-C."""
+    settings = pairs_of(conf or (), "--conf", "spark.driver.memory=4g")
+    check_pyspark("a Thrift server needs Spark")
+    from geoskip.spark.jdbc.thrift_server import run
+
+    run(port, host, settings)
+
+
+@command("geoskip extension-jar geoskip-extension.jar", name="extension-jar", panel="Clients")
+def extension_jar(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The jar to write.")], as_json: Json = False
+) -> None:
+    """Make the jar that switches geoskip on by spark.sql.extensions, for servers and shells."""
+    if not file.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}: name a file in one that is there")
+    check_pyspark("the compiler of the jar is one of Spark's")
+    from geoskip.spark.jdbc.extension_jar import EXTENSION
+    from geoskip.spark.jdbc.extension_jar import extension_jar as write_jar
+
+    with waiting("compiling"):
+        write_jar(file)
+    if as_json:
+        show_json({"jar": str(file), "extension": EXTENSION})
+    else:
+        typer.echo(f"{file}: give it to Spark by --jars, with --conf spark.sql.extensions={EXTENSION}")
