@@ -2,6 +2,7 @@
 # To name the Python: make PYTHON=/path/to/python3.12
 
 SPARKS := 3.5.9 4.1.4 4.3.0
+MARKED := spark
 QUERIES := 100000
 CRASHES := 1000
 RACE := 60
@@ -37,10 +38,10 @@ test: check-java venv test-core  ## every check but the slow ones; ends with pyt
 	@$(WITH_JAVA) .venv/bin/python -m pytest -m '$(JVM) and not slow'
 
 test-core: venv  ## the part of the tests that needs no JVM, in parallel
-	.venv/bin/python -m pytest -q -n 2 --dist worksteal -m 'not jvm'
+	.venv/bin/python -m pytest -q -n 2 --dist worksteal -m 'not jvm and not slow'
 
-test-slow: check-java venv  ## the tests with Spark that take many seconds each
-	@$(WITH_JAVA) .venv/bin/python -m pytest -m '$(JVM) and slow'
+test-slow: check-java venv  ## the tests that take some seconds each
+	@$(WITH_JAVA) .venv/bin/python -m pytest -m 'slow and not tables and not clusters'
 
 test-tables: check-java venv  ## tables of Delta and Iceberg, with their jars
 	@$(WITH_JAVA) .venv/bin/python -m pytest -q tests/tables
@@ -48,8 +49,8 @@ test-tables: check-java venv  ## tables of Delta and Iceberg, with their jars
 test-clusters: check-java venv  ## a standalone cluster of two workers, and Spark Connect
 	@$(WITH_JAVA) .venv/bin/python -m pytest -q -o faulthandler_timeout=1200 tests/clusters
 
-test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
-	@.ci/test-versions $(SPARKS)
+test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the tests with Spark on other Sparks
+	@.ci/test-versions '$(MARKED)' $(SPARKS)
 
 test-wheel: check-java venv  ## wheel and sdist built and installed bare, the quick start run there
 	@$(WITH_JAVA) .ci/test-wheel .venv/bin/python

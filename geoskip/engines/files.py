@@ -41,25 +41,18 @@ _SECONDS = 5.0
 
 
 class File(NamedTuple):
-    """A file that may hold a matching row.
-
-    Attributes
-    ----------
-    path
-        The full path.
-    size
-        Its bytes.
-    rows
-        The number of its rows; None where no metadata know the file.
-    partitions
-        The values of its partition columns by name: int, date or str, None for NULL; the text in the folder's name
-        where the column's type is not known.
-    """
+    """A file that may hold a matching row."""
 
     path: str
+    """The full path."""
     size: int
+    """Its bytes."""
     rows: int | None = None
+    """The number of its rows; None where no metadata know the file."""
     partitions: Mapping[str, Any] = {}
+    """The values of its partition columns by name, each int, date or str, None for NULL; the text in the folder's name
+    where the column's type is not known.
+    """
 
 
 class KeptFiles(list[File]):

@@ -94,6 +94,7 @@ def test_rows_that_a_mapping_lost_are_found_and_it_is_not_asked_again(
         assert not geoskip.quarantined()
 
 
+@pytest.mark.slow
 def test_rows_that_an_index_lost_put_the_index_in_quarantine(own: Any, tmp_path: Path) -> None:
     own.conf.set(AUDIT, "1.0")
     place = four_tens(tmp_path)
@@ -113,6 +114,7 @@ def test_rows_that_an_index_lost_put_the_index_in_quarantine(own: Any, tmp_path:
         assert geoskip.report(again).files_kept == 2, "the other index still serves"
 
 
+@pytest.mark.slow
 def test_nothing_is_said_where_nothing_is_lost_or_asked_for(own: Any, tmp_path: Path) -> None:
     place = four_tens(tmp_path)
     geoskip.dataset(own, str(place)).create_index(MinMax("temp"))

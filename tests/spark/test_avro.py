@@ -43,6 +43,7 @@ def _has_avro(spark: Any) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_avro(spark: Any, place: str) -> None:
     handle = geoskip.dataset(spark, place, format=AVRO)
     columns = ("id", "f", "name", "day", "at", "d", "s.x", "n")
@@ -64,6 +65,7 @@ def test_avro(spark: Any, place: str) -> None:
     assert files_kept(spark.read.format(AVRO).load(place), kept) == kept
 
 
+@pytest.mark.slow
 def test_avro_read_in_another_way_keeps_all(spark: Any, place: str) -> None:
     geoskip.dataset(spark, place, format=AVRO).create_index(MinMax("id"), MinMax("day"))
 

@@ -189,6 +189,7 @@ def replace_kept(path: Path) -> None:
     other.replace(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", WHILE_READING)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_file_that_changes_while_it_is_indexed_has_no_metadata(
@@ -233,6 +234,7 @@ def test_a_file_just_written_is_indexed_once_its_tick_is_over(spark: Any, parts:
 # --- files that cannot be read ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reader", "ignoring"), [("arrow", "session"), ("arrow", "nobody"), ("spark", "options"), ("spark", "nobody")]
 )
@@ -264,6 +266,7 @@ def test_a_corrupt_file_is_left_out_and_never_taken_for_a_whole_one(
             spark.conf.unset(name)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_a_build_fails(spark: Any, parts: Parts) -> None:
     place = parts({"a": [1], "s": ["x"]}, {"a": [9], "s": ["y"]})
     handle = geoskip.dataset(spark, str(place))
@@ -323,6 +326,7 @@ def test_an_index_named_twice_is_refused(spark: Any, plain_parquet: str, again: 
         geoskip.dataset(spark, plain_parquet).create_index(MinMax("temp"), MinMax(again))
 
 
+@pytest.mark.slow
 def test_a_dataset_that_is_not_there_or_no_dataset(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad").mkdir()

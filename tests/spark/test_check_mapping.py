@@ -159,6 +159,7 @@ def test_a_plain_function_is_registered_with_the_type_that_it_returns(own: Any) 
             check_mapping(size, spark=own)
 
 
+@pytest.mark.slow
 def test_constants_in_code_and_functions_without_annotations(own: Any) -> None:
     def is_odd_one(number):  # type: ignore[no-untyped-def]
         return number is not None and 7_411 <= number < 7_413

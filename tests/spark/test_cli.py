@@ -36,6 +36,7 @@ def test_other_formats_are_read_again_as_they_were_indexed(format_: str, spark: 
     assert as_json("describe", folder)["changes"] == {"new or changed": 0, "gone": 0}
 
 
+@pytest.mark.slow
 def test_what_spark_alone_evaluates_is_built_by_it_and_serves_its_conditions(tmp_path: Path) -> None:
     folder = four_tens(tmp_path)
     done = ran("index", folder, "--minmax", "temp % 7 + temp")

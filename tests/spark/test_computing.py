@@ -130,6 +130,7 @@ def test_nothing_is_computed_of_values_that_no_file_has(spark: Any, parts: Calla
     assert (jobs, set(report.readers.values())) == (1, {COMPUTED})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("texts", "reader"), [(["x" * 99_999, ""], COMPUTED), (["x" * 99_999, "y" * 99_998], "spark")])
 def test_what_is_repeated_is_short(spark: Any, parts: Callable[..., Path], texts: list[str], reader: str) -> None:
     """A thousand times each of these texts would be a hundred megabytes."""
@@ -180,6 +181,7 @@ def test_files_that_arrow_reads_otherwise_are_handed_back(spark: Any, parts: Cal
     assert [row["valuelist(a * 2)"]["values"] for row in table_of(store)] == [[2], [4]]
 
 
+@pytest.mark.slow
 def test_what_fails_is_said_by_sparks_reader(spark: Any, parts: Callable[..., Path]) -> None:
     place = parts({"s": ["1"]}, {"s": ["one"]})
     said = r"^minmax\(cast\(s AS int\)\) cannot be built: cast\(s AS int\) could not be evaluated: .*'one'"

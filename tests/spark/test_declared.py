@@ -51,6 +51,7 @@ def test_what_is_declared_of_functions(spark: Any, parts: Callable[..., Path]) -
             geoskip.dataset(spark, str(place)).create_index(MinMax("coded(n)"))
 
 
+@pytest.mark.slow
 def test_a_version_declared_for_the_name_of_a_function_that_nobody_can_identify(
     spark: Any, parts: Callable[..., Path]
 ) -> None:

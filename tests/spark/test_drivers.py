@@ -103,6 +103,7 @@ def test_handles_in_threads_lose_nothing(spark: Any, place: Path) -> None:
     assert kept(spark, place, "a + 2 = 32") == 1
 
 
+@pytest.mark.slow
 def test_another_process_that_indexes_is_seen(spark: Any, place: Path) -> None:
     geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
     assert kept(spark, place) == 1
@@ -110,6 +111,7 @@ def test_another_process_that_indexes_is_seen(spark: Any, place: Path) -> None:
     assert kept(spark, place) == 4
 
 
+@pytest.mark.slow
 def test_writers_in_threads_and_queries_beside_them(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
     errors: list[BaseException] = []
     start = threading.Barrier(3)

@@ -29,6 +29,7 @@ def place(parts: Any) -> str:
     return str(parts(*(pa.table({"day": [n * 10], "pay": [n * 1000], "name": [name]}) for n, name in enumerate(NAMES))))
 
 
+@pytest.mark.slow
 def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known, "encryption", None)
     pay = ValueList("if(name = 'Quasimodo', pay, 0)")
@@ -77,6 +78,7 @@ def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: py
             verb()
 
 
+@pytest.mark.slow
 def test_a_session_knows_its_keys(spark: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ParquetStore(Path(place, "_geoskip"), encryption=Encryption(RING, "base"))
     geoskip.dataset(spark, place, store=store).create_index(MinMax("day"))

@@ -90,6 +90,7 @@ def test_by_size_and_time_alone_its_rows_would_be_lost(
     assert read(spark, uri).where("a = 7").count() == 0
 
 
+@pytest.mark.slow
 def test_without_an_etag_on_one_side_size_and_time_decide(spark: Any, tagged: Any, tmp_path: Path) -> None:
     uri = fill(tmp_path / "data", x=1, y=2, z=3)
     tagged.locate(True)

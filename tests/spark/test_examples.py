@@ -42,6 +42,7 @@ def test_log_analytics(session: Any, tmp_path: Path) -> None:
     assert (before.report.files_kept, after.report.files_kept) == (5, 1), "new files are read until they are indexed"
 
 
+@pytest.mark.slow
 def test_custom_udf_mapping(session: Any, tmp_path: Path) -> None:
     written = io.StringIO()
     console = Console(width=120, file=written)

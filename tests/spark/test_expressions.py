@@ -80,6 +80,7 @@ def test_another_setting_in_an_expression_is_another_expression(spark: Any, citi
 # --- functions of the user's ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_python_function_that_changes_does_not_meet_old_summaries(spark: Any, cities: str) -> None:
     def first(text: str | None) -> str | None:
         return text[:1] if text else None
@@ -237,6 +238,7 @@ def test_a_column_called_metadata(spark: Any, parts: Parts) -> None:
     assert same_as_off(lambda: spark.read.parquet(str(place)).where("_metadata = 1")).files_kept == 1
 
 
+@pytest.mark.slow
 def test_case_of_names(spark: Any, parts: Parts) -> None:
     place = parts({"Temp": [1]}, {"temp": [20]}, {"TEMP": [300]})
     schema = "temp long"
@@ -263,6 +265,7 @@ def test_a_column_that_some_files_lack(spark: Any, parts: Parts) -> None:
     assert files_kept(spark.read.schema("a long, b long").parquet(str(place)), kept) == kept
 
 
+@pytest.mark.slow
 def test_what_files_without_a_column_read_for_it(spark: Any, tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     spark.sql(f"CREATE TABLE defaults (a INT) USING parquet LOCATION '{place}'")
@@ -316,6 +319,7 @@ def test_floats(spark: Any, parts: Parts) -> None:
     assert {where: kept for where, kept in found.items() if kept > most[where]} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("enabled", ["true", "false"])
 def test_columns_found_by_field_ids(spark: Any, tmp_path: Path, enabled: str) -> None:
     fields = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": i}) for i, name in (("1", "a"), ("2", "b"))]

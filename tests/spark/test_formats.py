@@ -128,6 +128,7 @@ def test_a_csv_schema_is_by_position(spark: Any, tmp_path: Path) -> None:
         assert same_as_off(lambda read=read: read().where("id = 8")).files_kept == kept, schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "orc"])
 def test_each_index_knows_the_place_of_its_columns(spark: Any, tmp_path: Path, kind: str) -> None:
     """A handle with another schema adds an index; those of before stay those of the old places."""
@@ -154,6 +155,7 @@ def test_rows_that_depend_on_the_columns_read_are_declined(spark: Any, tmp_path:
     assert "depend on the columns" in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_the_column_of_corrupt_records_is_declined(spark: Any, tmp_path: Path, kind: str) -> None:
     """A record whose b is no number is corrupt to queries that read b, and to no others."""
@@ -264,6 +266,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "damage"), [("orc", "truncated"), ("csv.gz", "garbage"), ("json.gz", "truncated")])
 def test_an_unreadable_file_is_left_out(spark: Any, tmp_path: Path, kind: str, damage: str) -> None:
     if kind == "orc":
@@ -299,6 +302,7 @@ def with_sedona(spark: Any) -> Any:
     return spark
 
 
+@pytest.mark.slow
 def test_geoparquet_through_sedonas_reader(with_sedona: Any, tmp_path: Path) -> None:
     spark, place = with_sedona, str(tmp_path / "data")
     points = spark.sql("SELECT id, ST_Point(id % 10 + 0.5D, floor(id / 10) + 0.5D) AS g FROM range(100)")

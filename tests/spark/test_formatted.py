@@ -64,6 +64,7 @@ def test_parts_of_a_template_and_of_an_expression(spark: Any, log: str) -> None:
         assert kept(same_as_off(lambda where=where: spark.read.parquet(log).where(where))) == queries[where]
 
 
+@pytest.mark.slow
 def test_an_extractor_with_another_body_or_a_library_of_another_release_does_not_meet_old_lists(
     spark: Any, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ def frame(plain: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return plain.read.parquet(str(root))
 
 
+@pytest.mark.slow
 def test_what_is_computed_from_coordinates_is_served_box_by_box(frame: Any) -> None:
     found = {text: kept(geoskip.explain(frame.where(text))) for text in KEPT}
     needed = holding_files(frame, list(KEPT))

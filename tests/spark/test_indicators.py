@@ -158,6 +158,7 @@ def counted_by_arrow(root: Path, condition: str) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_files_counted_one_by_one(spark: Any, rides: Path) -> None:
     """The indicators of a workload, what a report says and what the planner keeps, of the same queries."""
     frames = {condition: spark.table("rides").where(condition) for condition in CONDITIONS}
@@ -269,6 +270,7 @@ def test_the_log_sums_what_reports_say_of_shapes_and_holds_no_literal(asking: An
         geoskip.workload(spark=asking)
 
 
+@pytest.mark.slow
 def test_what_was_seen_with_literals_can_be_measured_again(asking: Any, rides: Path, tmp_path: Path) -> None:
     asking.conf.set("spark.geoskip.workload", "literals")
     asking.read.parquet(str(rides)).createOrReplaceTempView("r")
@@ -295,6 +297,7 @@ def test_what_was_seen_with_literals_can_be_measured_again(asking: Any, rides: P
     assert (sorted(log.values()), sum("tripled(tip)" in condition for condition in log)) == ([1, 1, 1, 2], 1)
 
 
+@pytest.mark.slow
 def test_what_was_seen_keeps_its_number_and_little_room(asking: Any, tens: str, rides: Path) -> None:
     asking.conf.set("spark.geoskip.workload", "literals")
     frames = [asking.read.parquet(tens).where("a > 35"), asking.read.parquet(str(rides)).where("fare > 110")]

@@ -197,6 +197,7 @@ def spark_order(value: Any) -> tuple[int, Any]:
     return (1, value.encode() if isinstance(value, str) else bytes(value) if isinstance(value, bytearray) else value)
 
 
+@pytest.mark.slow
 def test_folders_of_partitions_have_files_in_their_own_order(places: Any, expected: Any, tmp_path: Path) -> None:
     few = places.where("region > 0 OR id < 40")
     folder = tmp_path / "p"
@@ -236,6 +237,7 @@ def test_equal_rows_fill_as_many_files_as_were_asked_for(spark: Any, tmp_path: P
     assert maps.select(arrange_module._tie_of(maps)).distinct().count() == 30, "no turns, which a retry could change"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Sort, ZOrder])
 def test_strings_that_are_no_utf8_are_ordered_by_their_bytes(spark: Any, tmp_path: Path, kind: Any) -> None:
     word = "IF(id = 7, NULL, CAST(unhex(concat('FF41', lpad(hex(39 - id), 2, '0'), 'C3')) AS STRING)) AS word"
@@ -277,6 +279,7 @@ def test_rows_are_not_read_from_what_is_overwritten_by_any_way(spark: Any, tmp_p
     assert spark.read.parquet(str(folder)).count() == 20
 
 
+@pytest.mark.slow
 def test_partitions_that_an_overwrite_leaves_are_not_taken_for_arranged(
     spark: Any, places: Any, tmp_path: Path
 ) -> None:
@@ -291,6 +294,7 @@ def test_partitions_that_an_overwrite_leaves_are_not_taken_for_arranged(
     assert (shown.overlapping, shown.files) == (6, 8)
 
 
+@pytest.mark.slow
 def test_geometries_are_laid_out_by_their_centres(spark: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     shapes = [shapely.Point(*xy).buffer(0.1) for xy in rng.random((900, 2)) * 100]
@@ -302,6 +306,7 @@ def test_geometries_are_laid_out_by_their_centres(spark: Any, tmp_path: Path) ->
     assert same_as_off(lambda: written.to_df().where(inside)).files_kept <= 5
 
 
+@pytest.mark.slow
 def test_a_size_of_files_is_met_by_a_sample(spark: Any, places: Any, tmp_path: Path) -> None:
     wide = places.selectExpr("*", "uuid() AS note")
     wide = spark.createDataFrame(wide.collect(), wide.schema)
@@ -369,6 +374,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is(
     assert not (tmp_path / "not").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any, places: Any, tmp_path: Path) -> None:
     folder = tmp_path / "twice"
     small = places.limit(20).cache()

@@ -39,6 +39,7 @@ def read(spark: Any, place: Path) -> Any:
     return spark.read.parquet(str(place))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows"),
     [("SAMPLE", "sample"), ("LIMIT", "limit"), ("LIMIT", "offset"), ("observe", "observe"), ("Window", "window")],

@@ -65,6 +65,7 @@ def place(spark: Any, tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_an_added_column(spark: Any, place: Path) -> None:
     write(place, "2", {"a": pa.array([20], pa.int32()), "b": ["b20"], "c": [7]})
     merged = {"mergeSchema": "true"}
@@ -90,6 +91,7 @@ def test_a_dropped_column(spark: Any, place: Path) -> None:
     assert reading(spark, place, "a = 10").files_kept == 1
 
 
+@pytest.mark.slow
 def test_a_renamed_column_and_one_added_again(spark: Any, place: Path) -> None:
     for number in range(2):
         write(place, f"{number}", {"z": pa.array([number * 10], pa.int32()), "b": ["x", "y"][number : number + 1]})
@@ -106,6 +108,7 @@ def test_a_renamed_column_and_one_added_again(spark: Any, place: Path) -> None:
     assert reading(spark, place, "a = 100").files_kept == 1
 
 
+@pytest.mark.slow
 def test_a_widened_column(spark: Any, place: Path) -> None:
     if spark.version < "4":
         pytest.skip("this Spark reads no file of int as bigint")
@@ -122,6 +125,7 @@ def test_a_widened_column(spark: Any, place: Path) -> None:
     assert read(f"a = {2**40}").files_kept == 1
 
 
+@pytest.mark.slow
 def test_a_full_refresh_is_the_way_to_other_settings(spark: Any, tmp_path: Path) -> None:
     place = tmp_path / "data"
 
@@ -165,6 +169,7 @@ def table(spark: Any) -> Iterator[Callable[[str], tuple[geoskip.Dataset, Callabl
         spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
+@pytest.mark.slow
 def test_an_external_table(spark: Any, table: Any, tmp_path: Path) -> None:
     place = tmp_path / "external"
     handle, files = table("life_external", f"LOCATION '{place}'")
@@ -180,6 +185,7 @@ def test_an_external_table(spark: Any, table: Any, tmp_path: Path) -> None:
     assert files("a = 1") == 1
 
 
+@pytest.mark.slow
 def test_a_table_whose_partitions_come_and_go(spark: Any, table: Any, tmp_path: Path) -> None:
     handle, files = table("life")
     assert files("a = 2") == 1
@@ -211,6 +217,7 @@ def test_a_table_whose_partitions_come_and_go(spark: Any, table: Any, tmp_path: 
     assert files("a = 50") == 0
 
 
+@pytest.mark.slow
 def test_a_table_that_is_emptied_and_filled_again(spark: Any, tmp_path: Path) -> None:
     spark.sql("CREATE TABLE emptied (a INT) USING parquet")
     try:
@@ -234,6 +241,7 @@ def test_a_table_that_is_emptied_and_filled_again(spark: Any, tmp_path: Path) ->
         spark.sql("DROP TABLE emptied")
 
 
+@pytest.mark.slow
 def test_many_partitions(spark: Any, tmp_path: Path) -> None:
     """Each a folder with a file, most of them links to one; to remove one would change the times of all."""
     place = tmp_path / "data"

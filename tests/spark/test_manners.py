@@ -82,6 +82,7 @@ def test_plans_are_reused(own: Any) -> None:
     same_as_off(lambda: own.sql(query.format(25, 35)))
 
 
+@pytest.mark.slow
 def test_dynamic_partition_pruning(spark: Any, place: Path) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "1")

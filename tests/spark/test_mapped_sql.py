@@ -167,6 +167,7 @@ def test_columns_of_structs_are_compared_by_their_fields(spark: Any, parts: Call
     assert files_kept(spark.read.parquet(str(place)), conditions) == conditions
 
 
+@pytest.mark.slow
 def test_by_the_legacy_policy_years_bc_are_shown_as_those_ad(spark: Any, parts: Callable[..., Path]) -> None:
     days = [
         np.datetime64(day, "us").astype(np.int64) for day in ("-2023-06-01", "1582-10-10", "2024-06-01", "2025-06-01")

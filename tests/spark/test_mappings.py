@@ -120,6 +120,7 @@ def test_a_name_is_the_function_that_is_met_first_and_cells_are_run_again(own: A
     assert (report.files_kept, [reason.startswith(said) for reason in report.reasons]) == (4, [True]), "the scope ends"
 
 
+@pytest.mark.slow
 def test_in_is_mapped_as_its_equalities_and_wrappers_inherit_nothing(own: Any) -> None:
     def equal(node: Any, index: Any) -> Any:
         match node:

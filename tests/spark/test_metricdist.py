@@ -127,6 +127,7 @@ def test_distances_skip_however_they_are_spelt(points: Any, plain: Any) -> None:
         plain.conf.unset("spark.sql.ansi.enabled")
 
 
+@pytest.mark.slow
 def test_ends_of_doubles_whole_numbers_and_texts_lose_no_row(plain: Any, parts: Callable[..., Path]) -> None:
     """What SQL computes is no metric there; and what is not UTF-8 has no distance that is known."""
     bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffab"]).buffers())
@@ -229,6 +230,7 @@ def test_a_function_declared_to_be_a_metric(plain: Any, parts: Callable[..., Pat
             data.refresh_index()
 
 
+@pytest.mark.slow
 def test_what_a_metric_or_an_inverse_reads_may_change(
     plain: Any, parts: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +285,7 @@ def test_what_else_a_row_may_be_joins_distances_by_or(spark: Any, tmp_path: Path
         assert files_kept(spark.read.parquet(str(tmp_path)), ["word IS NULL"]) == {"word IS NULL": 1}
 
 
+@pytest.mark.slow
 def test_words_in_no_order_read_the_files_that_have_a_near_one(spark: Any, tmp_path: Path) -> None:
     names = sorted(set(pq.read_table("datasets/zipcodes.parquet", columns=["city"])["city"].to_pylist()))
     mixed = [names[at] for at in np.random.default_rng(3).permutation(len(names))]

@@ -188,6 +188,7 @@ def test_overflow_keeps(spark: Any, parts: Callable[..., Path]) -> None:
     assert geoskip.explain(frame.where("timestamp_seconds(n) > TIMESTAMP'1970-01-01 00:00:15'")).files_kept == 2
 
 
+@pytest.mark.slow
 def test_logarithms_and_roots_where_they_begin(spark: Any, parts: Callable[..., Path]) -> None:
     own = spark.newSession()
     own.conf.set("spark.sql.ansi.enabled", "true")

@@ -101,6 +101,7 @@ KEPT = {
 }
 
 
+@pytest.mark.slow
 def test_what_lies_inside_of_values(spark: Any, place: str) -> None:
     with settings(spark, {"spark.sql.ansi.enabled": "false"}):  # ANSI mode would throw on the malformed ones
         geoskip.dataset(spark, place).create_index(*INDEXES)
@@ -168,6 +169,7 @@ def test_columns_compared_in_a_way_of_their_own(spark: Any, tmp_path: Path) -> N
         spark.sql("DROP DATABASE own_ways CASCADE")
 
 
+@pytest.mark.slow
 def test_lines_of_text_by_what_is_in_them(spark: Any, tmp_path: Path) -> None:
     """JSON lines read as text, and a log's date."""
     for number in range(3):

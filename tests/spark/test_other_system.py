@@ -63,6 +63,7 @@ def test_the_whole_life_of_an_index_on_another_file_system(spark: Any, mounted: 
     assert again.verify().ok
 
 
+@pytest.mark.slow
 def test_copies_of_metadata_do_not_pile_up(
     spark: Any,
     mounted: tuple[str, Path],  # noqa: F811

@@ -16,6 +16,7 @@ from tests.conftest import files_kept, same_as_off
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_int96_and_times_of_the_old_calendar(spark: Any, tmp_path: Path) -> None:
     place = str(tmp_path / "data")
     frame = spark.sql(
@@ -80,6 +81,7 @@ def test_pyarrows_own_types(spark: Any, tmp_path: Path) -> None:
     assert files_kept(handle.to_df(), wheres) == dict.fromkeys(wheres, 1)
 
 
+@pytest.mark.slow
 def test_strings_that_are_not_utf_8(spark: Any, tmp_path: Path) -> None:
     for number, text in enumerate((b"a\xff\x41\xc3", b"\xfe", b"ok")):
         bad = pa.Array.from_buffers(pa.string(), 1, pa.array([text]).buffers())

@@ -125,6 +125,7 @@ def test_types_of_partition_columns(spark: Any, tmp_path: Path) -> None:
     assert files_kept(spark.read.parquet(str(tmp_path / "odd")), files, every=1) == files
 
 
+@pytest.mark.slow
 def test_many_partitions(spark: Any, tmp_path: Path) -> None:
     for number in range(50):
         write(tmp_path / f"p={number}", [number, number + 100 * (number % 10 == 0)])

@@ -195,6 +195,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["direct", "spark"])
 def test_odd_characters_in_paths(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     if reader == "spark":
@@ -211,6 +212,7 @@ def test_odd_characters_in_paths(spark: Any, tmp_path: Path, monkeypatch: pytest
     assert kept(lambda: spark.read.parquet(str(root / "inner")), "a % 20 = 0 AND a < 50") == (3, len(ODD))
 
 
+@pytest.mark.slow
 def test_odd_characters_in_partition_values(spark: Any, tmp_path: Path) -> None:
     place = str(tmp_path / "data")
     values = ["a%20b", "a b", "a+b", "a/b", "ü", "x=y", "", "%", 'quo"te', "colon:"]

@@ -68,6 +68,7 @@ def kept(spark: Any, query: str) -> list[int]:
     return [scan.files_kept for scan in geoskip.explain(spark.sql(query)).scans]
 
 
+@pytest.mark.slow
 def test_the_same_scan_in_one_query_is_decided_once(spark: Any, wide: Path, counts: Counter[str]) -> None:
     once = "SELECT c1 FROM wide WHERE c0 > 25"
     rows = spark.sql(f"{once} UNION ALL {once} UNION ALL SELECT c1 FROM wide WHERE c0 > 35 ORDER BY c1")
@@ -107,6 +108,7 @@ def test_the_same_question_is_decided_once_while_nothing_changes(spark: Any, wid
     assert counts["reason_unusable"] == 4, "indexes are checked once a snapshot and environment"
 
 
+@pytest.mark.slow
 def test_questions_with_subqueries_are_decided_once(spark: Any, wide: Path, counts: Counter[str]) -> None:
     """Spark numbers them anew each time, and their values are not known: another subquery changes no decision."""
     query = "SELECT c1 FROM wide WHERE c0 > 25 AND (c2 > (SELECT {0}(c3) FROM wide) OR c4 < (SELECT min(c5) FROM wide))"
@@ -128,6 +130,7 @@ def test_columns_without_an_index_cost_no_decision(spark: Any, wide: Path, count
     assert counts == Counter(decide=1, parts_of=1), "asked and translated; no index is checked, none decides"
 
 
+@pytest.mark.slow
 def test_what_changes_is_decided_anew(spark: Any, wide: Path) -> None:
     query = "SELECT c1 FROM wide WHERE c0 > 1000"
     assert kept(spark, query) == kept(spark, query) == [0]

@@ -180,6 +180,7 @@ def test_a_pair_of_coordinates_compared_with_nan(spark: Any, parts: Callable[...
     files_kept(spark.read.parquet(place), wheres)
 
 
+@pytest.mark.slow
 def test_a_table_with_a_padded_column(spark: Any) -> None:
     """Spark finds no ``_metadata`` in it, so the build names the files in another way."""
     spark.sql("CREATE TABLE padded (a CHAR(5), n INT) USING parquet")

@@ -80,6 +80,7 @@ def test_dates_that_are_parsed_as_of_old(spark: Any, tmp_path: Path, form: str, 
     assert any(f"spark.sql.legacy.{form}.enable" in reason for reason in report.scans[0].reasons)
 
 
+@pytest.mark.slow
 def test_a_pandas_udf_sees_local_times(spark: Any, parts: Callable[..., Path]) -> None:
     @F.pandas_udf("int")
     def hour_of(moments: pd.Series) -> pd.Series:
@@ -94,6 +95,7 @@ def test_a_pandas_udf_sees_local_times(spark: Any, parts: Callable[..., Path]) -
         assert same_as_off(lambda: spark.read.parquet(place).where("hour_of(ts) = 7")).files_kept == 2
 
 
+@pytest.mark.slow
 def test_columns_of_orc_found_by_position(spark: Any, tmp_path: Path) -> None:
     named, hive = str(tmp_path / "named"), str(tmp_path / "hive")
     for number in (1, 2):

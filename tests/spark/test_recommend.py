@@ -132,6 +132,7 @@ def test_no_layout_is_advised_for_files_that_cannot_be_rewritten(spark: Any, tmp
     assert "rewrite() writes Parquet" in str(advice)
 
 
+@pytest.mark.slow
 def test_indexes_that_exist_count_and_those_that_pay_nothing_are_named(spark: Any, fresh: Any) -> None:
     fresh.create_index(MinMax("id"), ValueList("noise"), GeoBox("lng", "lat"))
     advice = geoskip.recommend(fresh, [*QUERIES[:4], "SELECT id FROM shop WHERE rand() < 0.1"], sample=1)
@@ -217,6 +218,7 @@ NAMED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_queries_compute_is_named_as_spark_parses_it(spark: Any, parts: Callable[..., Path]) -> None:
     words = pa.array([["a"]])
     tags = pa.array([[("x", "y")]], pa.map_(pa.string(), pa.string()))

@@ -50,6 +50,7 @@ def reading(spark: Any, place: Path, where: str, columns: str = "a BIGINT, s STR
 # --- refreshing -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_refresh_reads_what_is_new_or_changed_and_forgets_the_rest(spark: Any, place: Path) -> None:
     handle = geoskip.dataset(spark, str(place))
     with pytest.raises(NotIndexedError, match="create_index"):
@@ -268,6 +269,7 @@ def test_metadata_in_memory(spark: Any, place: Path) -> None:
         geoskip.dataset(spark, str(place), store=MemoryStore(), metadata="somewhere")
 
 
+@pytest.mark.slow
 def test_a_number_that_is_given_twice(spark: Any, place: Path, tmp_path: Path) -> None:
     """Somebody puts back an older state of the metadata, and other snapshots get the numbers of those that are gone."""
     handle = geoskip.dataset(spark, str(place))

@@ -66,6 +66,7 @@ def picture(page: Page) -> int:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_was_read(page: Page) -> None:
     assert page.run("document.querySelector('h1').textContent").startswith("Read 4 of 12 files, ")
     assert page.run("document.querySelector('.query').textContent").strip() == QUERY.strip()
@@ -112,6 +113,7 @@ def test_the_map_shows_kept_and_skipped_boxes_the_query_and_land(page: Page) -> 
     assert all(found.get(name, 0) > 50 for name in ("kept", "skipped", "query", "land", "water")), found
 
 
+@pytest.mark.slow
 def test_pan_and_zoom_by_mouse_keys_and_buttons(page: Page) -> None:
     page.run("document.querySelector('canvas').scrollIntoView({ block: 'center' })")
     box = page.run(

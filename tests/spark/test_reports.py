@@ -134,6 +134,7 @@ def test_of_large_listings_fewer_are_remembered(spark: Any, place: Path) -> None
         limit.setLong(None, before)
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_a_query_is_not_its_plan(own: Any) -> None:
     """A scan leads to a partition for each file that it read."""
     jvm = own._jvm

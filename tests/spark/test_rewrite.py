@@ -135,6 +135,7 @@ def _a(row: str) -> int:
     return int(found[1]) if found else -1
 
 
+@pytest.mark.slow
 def test_files_in_order_and_large_enough_stay(spark, tmp_path):
     place = tmp_path / "sorted"
     place.mkdir()
@@ -193,6 +194,7 @@ def test_files_that_no_reader_of_the_dataset_finds_are_never_removed(spark, fold
     assert (files_of(folder), read(spark, report.path)) == (["archive/f0.parquet"], before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="Spark 3.5 does not read int as bigint")
 def test_a_column_of_some_files_is_not_lost_where_types_differ_too(spark, tmp_path):
     place = tmp_path / "types"
@@ -212,6 +214,7 @@ def test_a_column_of_some_files_is_not_lost_where_types_differ_too(spark, tmp_pa
         spark.sql("DROP TABLE types_differ")
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_partition_gets_no_twin_that_readers_of_all_would_find(spark, partitioned, tmp_path):
     before = read(spark, partitioned)
     day = geoskip.dataset(spark, partitioned / "day=1")
@@ -418,6 +421,7 @@ def test_two_rewrites_of_a_table_do_not_meet(spark, partitioned, tables):
     assert off(spark, "twice") == before
 
 
+@pytest.mark.slow
 def test_without_room_nothing_changes(spark, folder, monkeypatch):
     before = read(spark, folder)
     dataset = geoskip.dataset(spark, folder)
@@ -438,6 +442,7 @@ def test_without_room_nothing_changes(spark, folder, monkeypatch):
     assert read(spark, folder) == before
 
 
+@pytest.mark.slow
 def test_bad_input_is_named(spark, folder, tmp_path):
     dataset = geoskip.dataset(spark, folder)
     for error, message, arguments in (

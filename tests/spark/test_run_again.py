@@ -97,6 +97,7 @@ def test_a_frame_that_is_collected_again(spark: Any, tmp_path: Path, query: str)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "setting"),
     [
@@ -129,6 +130,7 @@ def test_every_reader_of_spark(spark: Any, tmp_path: Path, format: str, setting:
     assert (scan.files_kept, scan.files_unindexed) == (2, 1)
 
 
+@pytest.mark.slow
 def test_files_of_buckets_and_partitions(spark: Any, tmp_path: Path) -> None:
     """What was written joins the partition of its bucket, with the values of its folder."""
     spark.sql("DROP TABLE IF EXISTS bucketed_again")

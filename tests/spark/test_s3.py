@@ -82,6 +82,7 @@ def test_the_whole_life_of_an_index(spark: Any, bucket: str, tmp_path: Path) -> 
     assert verbs == [(verb, "done") for verb in ("create", "refresh", "delete", "refresh", "vacuum")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_etags_are_the_stores_own(spark: Any, bucket: str, tmp_path: Path) -> None:
     uri = f"{bucket}/tagged"

@@ -97,6 +97,7 @@ def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_
     assert [row["verb"] for row in handle.history().collect()].count("refresh") == 1
 
 
+@pytest.mark.slow
 def test_queries_read_every_file_while_the_server_is_away(
     spark: Any, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

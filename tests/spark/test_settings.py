@@ -143,6 +143,7 @@ def test_a_refresh_reads_new_files_under_the_settings_of_the_first(spark: Any, t
     assert spark.conf.get(name) == "_corrupt_record"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "on"), [("yes", True), ("1", True), ("True", True), ("off", False), ("0", False)])
 def test_odd_truth_values(spark: Any, tmp_path: Path, value: str, on: bool) -> None:
     handle = indexed(spark, tmp_path / "data", ["a", "b"], MinMax("s"))

@@ -149,6 +149,7 @@ def test_names_that_differ_by_case_stay_two(spark: Any, parts: Callable[..., Pat
     assert same_as_off(lambda: own.read.parquet(str(place)).where("a > 5")).files_kept == 1
 
 
+@pytest.mark.slow
 def test_catalogue_tables(session: Any, place: Path) -> None:
     session.sql("DROP TABLE IF EXISTS managed")
     session.sql("CREATE TABLE managed USING parquet AS SELECT /*+ REPARTITION_BY_RANGE(4, id) */ id, temp, city FROM t")
@@ -230,6 +231,7 @@ def test_parameterised_sql(session: Any) -> None:
     assert kept(frame) == [(2, 4)]
 
 
+@pytest.mark.slow
 def test_user_defined_functions_beside_and_inside_the_predicate(session: Any, place: Path) -> None:
     import pandas as pd
     from pyspark.sql import functions as F
@@ -329,6 +331,7 @@ def test_a_listing_is_as_old_as_its_frame(session: Any, place: Path, tmp_path: P
     assert same_as_off(lambda: session.read.parquet(str(copy)).where("temp > 35")).files_kept == 2
 
 
+@pytest.mark.slow
 def test_long_chains_of_conditions(session: Any, place: Path) -> None:
     from functools import reduce
 

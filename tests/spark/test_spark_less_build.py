@@ -144,6 +144,7 @@ def test_both_builds_make_the_same_metadata(plain: Any, tmp_path: Path, indexes:
     assert_same(snapshot_of(tmp_path / "ours"), snapshot_of(tmp_path / "theirs"))
 
 
+@pytest.mark.slow
 def test_spark_uses_and_continues_what_was_built_without_it(spark: Any, tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_files(data, {f"p={n}/a.parquet": pa.table({"n": range(10 * n, 10 * n + 10), "s": [{"t": f"t{n}"}] * 10})

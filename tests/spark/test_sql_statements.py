@@ -34,6 +34,7 @@ def files_read(spark: Any, data: Path, condition: str = "temp > 25") -> int:
     return same_as_off(lambda: spark.read.parquet(str(data)).where(condition)).files_kept
 
 
+@pytest.mark.slow
 def test_an_index_lives_from_statement_to_statement(spark: Any, data: Path, table: str) -> None:
     """Created, used, refreshed, dropped, restored, optimized, vacuumed; on a table, by its path, as a format's path."""
 

@@ -50,6 +50,7 @@ def every_type(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_texts_are_those_of_casts_by_spark(spark: Any, every_type: Path) -> None:
     """The least, the greatest and all values of each type, of the file that Spark names so."""
     asked = [f"cast({end}({name}) AS string) AS {end}_{name}" for name in NAMES for end in ("min", "max")]

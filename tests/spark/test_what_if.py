@@ -190,6 +190,7 @@ def test_a_layout_is_foretold_before_it_is_written(
     assert np.mean([abs(estimate.value - kept) for _, estimate, kept in pairs]) < 6
 
 
+@pytest.mark.slow
 def test_a_layout_keeps_partitions_and_counts_existing_indexes(spark: Any, many: Path) -> None:
     dataset = geoskip.dataset(spark, str(many))
     dataset.create_index(MinMax("id"))

@@ -118,6 +118,7 @@ def fresh(store: ElasticsearchStore) -> SearchFiles:
     return SearchFiles(store.server, store.name, store.load(1).header, store.ask_above)
 
 
+@pytest.mark.slow
 def test_all_summaries_come_back(canned_store: ElasticsearchStore) -> None:
     table, _, entries = everything()
     found = fresh(canned_store).table()
@@ -250,6 +251,7 @@ def test_columns_whose_later_values_are_large_are_not_read_in_blocks(monkeypatch
     assert [name for name in leaves if documents.BLOCKS in leaves[name]] == ["size", "mtime", "etag", "rows"]
 
 
+@pytest.mark.slow
 def test_conditions_with_more_clauses_than_the_server_takes_are_evaluated_here(search_server: Any) -> None:
     index = MinMax("n").bind([p.Column("n", "bigint")])
     entry = IndexEntry(index, (("n", "bigint"),), pa.struct([(f, pa.int64()) for f in ("min", "max", "nulls", "rows")]))

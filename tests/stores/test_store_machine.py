@@ -159,6 +159,7 @@ def test_the_parquet_store_does_what_the_memory_store_does(tmp_path: Path) -> No
     drive(lambda: ParquetStore(tmp_path / "_geoskip"), 12, 20)
 
 
+@pytest.mark.slow
 def test_the_search_store_does_what_the_memory_store_does(search_server: Any) -> None:
     drive(lambda: ElasticsearchStore(search_server.url, "machine", settings=QUICK, timeout=20), 2, 20)
 

@@ -77,6 +77,7 @@ def test_a_server_that_is_killed_during_a_build(
     assert (report.files_kept, report.files_total) == (1, 5)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_during_a_query(
     spark: Any, search_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

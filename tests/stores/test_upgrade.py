@@ -108,6 +108,7 @@ def test_a_newer_format_is_left_alone(tmp_path: Path) -> None:
         geoskip.build(folder, geoskip.MinMax("lat"))
 
 
+@pytest.mark.slow
 def test_spark_repairs_what_was_copied_and_uses_it(plain: Any, tmp_path: Path) -> None:
     folder = placed(tmp_path / "data")
     dataset = geoskip.dataset(plain, str(folder))

@@ -63,6 +63,7 @@ def test_a_table_is_appended_to(spark: Any) -> None:
         spark.sql("DROP TABLE grown")
 
 
+@pytest.mark.slow
 def test_what_is_new_is_indexed_before_a_query(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
     def read_with(bound: Any) -> int:
         keen = geoskip.dataset(spark, str(place), auto_refresh=bound)
@@ -75,6 +76,7 @@ def test_what_is_new_is_indexed_before_a_query(spark: Any, place: Path, handle: 
         assert (read_with(too_little), read_with(enough)) == (3, 1)
 
 
+@pytest.mark.slow
 def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
     spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: Any
 ) -> None:

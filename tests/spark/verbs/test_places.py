@@ -48,6 +48,7 @@ def copy(place: Path, handle: geoskip.Dataset, tmp_path: Path) -> Path:
     return Path(shutil.copytree(place, tmp_path / "copy"))
 
 
+@pytest.mark.slow
 def test_a_copied_folder_is_not_mistaken_for_the_original(
     spark: Any, place: Path, handle: geoskip.Dataset, copy: Path
 ) -> None:
@@ -125,6 +126,7 @@ def test_metadata_elsewhere_are_never_taken_over(spark: Any, place: Path, tmp_pa
     assert kept(spark, place) == 1
 
 
+@pytest.mark.slow
 def test_a_dataset_reached_through_a_symbolic_link(
     spark: Any, place: Path, handle: geoskip.Dataset, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ def test_a_vacuum_under_a_planned_query(spark: Any, place: Path, handle: geoskip
     assert kept(spark, place) == 1
 
 
+@pytest.mark.slow
 def test_a_vacuum_under_a_verb_that_reads_metadata(
     spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

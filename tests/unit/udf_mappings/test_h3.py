@@ -291,6 +291,7 @@ def airports(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_conditions_on_cells_read_few_files(spark: Any, airports: Path) -> None:
     cell, number = h3.latlng_to_cell(40.7, -74.0, 3), h3.api.basic_int.latlng_to_cell(40.7, -74.0, 4)
@@ -310,6 +311,7 @@ def test_conditions_on_cells_read_few_files(spark: Any, airports: Path) -> None:
     assert all(1 <= found[text] <= files for text, files in most.items()), found
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_packages_own_functions_decide_many_listed_cells(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -177,6 +177,7 @@ def test_similar_documents_are_in_few_files() -> None:
     assert math.isclose(metric_functions.angular([1.0, 0.0], [1.0, 1.0]) or 0, math.pi / 4)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_similar_texts_through_spark(spark: Any, parts: Callable[..., Path]) -> None:
     geoskip.register_functions(spark)

@@ -180,6 +180,7 @@ def test_parts_that_a_format_has_not_are_refused(parts: tuple[str, ...], word: s
         weblogs.common(*parts)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_lines_of_a_log_through_spark(spark: Any, tmp_path: Path) -> None:
     place = tmp_path / "log"
@@ -241,6 +242,7 @@ def test_lines_of_a_log_through_spark(spark: Any, tmp_path: Path) -> None:
     assert 1 <= report.files_kept < 8
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_parsers_of_agents_through_spark(spark: Any, tmp_path: Path) -> None:
     place = tmp_path / "agents"

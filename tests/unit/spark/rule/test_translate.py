@@ -127,6 +127,7 @@ def requests(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         yield listening
 
 
+@pytest.mark.slow
 def test_what_spark_leaves_in_a_filter_is_translated(requests: Requests) -> None:
     wrong = []
     for condition, expected, least in pairs():
