@@ -89,7 +89,7 @@ def extension_jar(
     if not file.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {file.parent}: name a file in one that is there")
     check_pyspark("the compiler of the jar is one of Spark's")
-    from geoskip.spark.jdbc.extension_jar import EXTENSION
+    from geoskip.spark.jdbc.extension_jar import EXTENSION, USE
     from geoskip.spark.jdbc.extension_jar import extension_jar as write_jar
 
     with waiting("compiling"):
@@ -97,4 +97,4 @@ def extension_jar(
     if as_json:
         show_json({"jar": str(file), "extension": EXTENSION})
     else:
-        typer.echo(f"{file}: give it to Spark by --jars, with --conf spark.sql.extensions={EXTENSION}")
+        typer.echo(f"{file}: {USE}")

@@ -13,7 +13,7 @@ from geoskip.report import condensed
 from geoskip.rewrite.composed import choice, is_builtin
 from geoskip.vertex_labels import VertexLabel
 
-__all__ = ["DEEPEST", "Joint", "Part", "UnservedPart", "tests_of"]
+__all__ = ["DEEPEST", "Joint", "Part", "UnservedPart", "tests_of", "words_of"]
 
 _LONGEST = 110
 DEEPEST = 100
@@ -77,13 +77,18 @@ class Part:
         return tuple(map(Part, self.label.below)), isinstance(self.label.vertex, And)
 
     def __str__(self) -> str:
-        return Part.of(self.written or self.condition)
+        return words_of(self.written or self.condition)
 
-    @staticmethod
-    def of(condition: Predicate) -> str:
-        """A condition in words for people, cut where it is long."""
-        text = _NUMBER.sub("", _SUBQUERY.sub("(a subquery)", str(condition)))
-        return condensed(text[1:-1] if isinstance(condition, And | Or) else text, _LONGEST)
+    @classmethod
+    def without_clause(cls, condition: Predicate) -> Part:
+        """Return a condition as a part for which no clause was made."""
+        return cls(VertexLabel(condition, KEEP_ALL))
+
+
+def words_of(condition: Predicate) -> str:
+    """A condition in words for people, cut where it is long."""
+    text = _NUMBER.sub("", _SUBQUERY.sub("(a subquery)", str(condition)))
+    return condensed(text[1:-1] if isinstance(condition, And | Or) else text, _LONGEST)
 
 
 class Joint(Enum):

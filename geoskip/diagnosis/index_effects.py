@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from geoskip.clauses import Clause, Mask, all_of, conjuncts_of, leaves_of
-from geoskip.diagnosis.condition_parts import Part, UnservedPart
+from geoskip.diagnosis.condition_parts import Part, UnservedPart, words_of
 from geoskip.diagnosis.unserved import LabelledCondition
 from geoskip.predicates import columns_of
 from geoskip.report import Scan, condensed
@@ -62,7 +62,7 @@ def effects_of(scan: Scan) -> tuple[IndexEffect, ...]:
         for row in (row for part in condition.parts for row in _rows(condition, part, among)):
             key = (row.part, row.index, row.suggestion)
             rows[key] = row if (before := rows.get(key)) is None else _summed(before, row)
-    settled = dict.fromkeys(Part.of(member) for condition in conditions for member in condition.settled())
+    settled = dict.fromkeys(words_of(member) for condition in conditions for member in condition.partition_conditions())
     named = {name for row in rows.values() for name in row.index.split(" + ")}
     return (
         *(IndexEffect(text, "", reason=_SETTLED) for text in settled),

@@ -43,7 +43,7 @@ from geoskip.registry import current
 from geoskip.report import condensed
 from geoskip.rewrite import canonical
 from geoskip.rules import calls_of
-from geoskip.vertex_labels import VertexLabel, labels_of
+from geoskip.vertex_labels import labels_of
 
 __all__ = ["LabelledCondition", "unserved_reasons"]
 
@@ -108,12 +108,12 @@ class LabelledCondition:
         parts = members if members and every else (self.whole,)
         return _telling([replace(part, written=words.get(part.label.vertex)) if words else part for part in parts])
 
-    def settled(self) -> Iterator[Predicate]:
+    def partition_conditions(self) -> Iterator[Predicate]:
         """Iterate over the members that Spark settles by a partition's values, in the query's words."""
         for member, written in self._members():
-            if columns_of(written) and Part(VertexLabel(member, KEEP_ALL)).is_settled:
+            if columns_of(written) and Part.without_clause(member).is_settled:
                 every = written.children if isinstance(written, And) else (written,)
-                yield from (each for each in every if not Part(VertexLabel(each, KEEP_ALL)).is_presence)
+                yield from (each for each in every if not Part.without_clause(each).is_presence)
 
     def _members(self) -> Iterator[tuple[Predicate, Predicate]]:
         """Iterate over the members of the condition, each with what the query wrote."""
@@ -188,7 +188,7 @@ class LabelledCondition:
         tests = tests_of(part.condition)
         unserved = [test for test in tests if columns_of(test) and not self._has_clause(test)] if len(tests) > 1 else []
         for test in unserved[:_MOST_MEMBERS]:
-            if (found := self._reason(Part(VertexLabel(test, KEEP_ALL)))) is not None:
+            if (found := self._reason(Part.without_clause(test))) is not None:
                 yield replace(found, within=part, joint=joint)
 
     def _has_clause(self, test: Predicate) -> bool:

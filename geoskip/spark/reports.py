@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.report import Report, Scan
+from geoskip.spark.rule.translate import members_as_written
 from geoskip.spark.session import bridge, check_session, java
 
 _SEED = 0
@@ -117,7 +118,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
         effects=(lambda: remembered.effects(facts.listed())) if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),
-        written=remembered.written if remembered else tuple,
+        written=(lambda: members_as_written(remembered.conditions)) if remembered else tuple,
         among=(lambda: remembered.among(facts.listed())) if remembered else tuple,
         rows=lambda expressions, most: _matching_rows(spark, facts, expressions, most),
     )

@@ -16,7 +16,7 @@ from geoskip.spark.dataset.handle import dataset
 from geoskip.spark.reports import explain
 from geoskip.spark.session import is_enabled
 from geoskip.spark.st_functions import candidates, is_there
-from geoskip.spark.workers import is_cluster, missing_on_workers, way_out, worker_python
+from geoskip.spark.workers import is_cluster, way_out, worker_python
 
 _ON_WORKERS = ("numpy", "pyarrow", "shapely", "rapidfuzz", "pyproj", "geoskip")
 
@@ -45,10 +45,11 @@ def session_checks(spark: SparkSession) -> Iterator[Line]:
 
 def _workers(spark: SparkSession) -> Line:
     """Check the packages and the Python of the workers, on each executor that takes a task."""
-    if why := missing_on_workers(spark, _ON_WORKERS):
+    there = worker_python(spark, _ON_WORKERS)
+    if why := there.missing(_ON_WORKERS):
         mended = way_out() if is_cluster(spark) else "set PYSPARK_PYTHON to the Python of this driver"
         return "fail", "workers", why, mended
-    return "ok", "workers", f"{worker_python(spark, _ON_WORKERS).about}, with {', '.join(_ON_WORKERS)}", ""
+    return "ok", "workers", f"{there.about}, with {', '.join(_ON_WORKERS)}", ""
 
 
 def _skipping(spark: SparkSession) -> Line:

@@ -150,6 +150,18 @@ class WorkerPython:
     sent: tuple[int, ...] = ()
     """Numbers of files that the driver had sent to the workers: with others the answers may change."""
 
+    def missing(self, packages: Collection[str]) -> str | None:
+        """Clause that names those of some packages, all looked for, that the workers lack; None for none."""
+        if self.unusable is not None:
+            return self.unusable
+        lacking = [why for name in sorted(packages) if (why := self.lacks[name]) is not None]
+        return f"the Python of the workers ({self.about}) lacks {_listed(lacking)}" if lacking else None
+
+    @property
+    def advice(self) -> str:
+        """Sentence after that of :meth:`missing`; empty where that one says itself what to do."""
+        return f". {way_out()}" if self.unusable is None else ""
+
 
 _probed: weakref.WeakKeyDictionary[SparkContext, WorkerPython] = weakref.WeakKeyDictionary()
 _probing = threading.RLock()
@@ -174,11 +186,7 @@ def worker_python(spark: SparkSession, packages: Collection[str], seconds: float
 
 def missing_on_workers(spark: SparkSession, packages: Collection[str]) -> str | None:
     """Clause that names those of some packages that the workers lack; None where they lack nothing."""
-    there = worker_python(spark, packages)
-    if there.unusable is not None:
-        return there.unusable
-    missing = [why for name in sorted(packages) if (why := there.lacks[name]) is not None]
-    return f"the Python of the workers ({there.about}) lacks {_listed(missing)}" if missing else None
+    return worker_python(spark, packages).missing(packages)
 
 
 def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str | None:
@@ -192,23 +200,18 @@ def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str 
     needed = {name: packages_of(function.func) | _packages_of_kind([f"eval:{function.evalType}"])
               for name, function in functions.items()}  # fmt: skip
     try:
-        worker_python(spark, set().union(*needed.values()), _PATIENCE)
+        there = worker_python(spark, set().union(*needed.values()), _PATIENCE)
     except (TimeoutError, Py4JError):  # the next job will say why
         return None
-    failing = [name for name, packages in sorted(needed.items()) if missing_on_workers(spark, packages)]
+    failing = [name for name, packages in sorted(needed.items()) if there.missing(packages)]
     if not failing:
         return None
-    why = missing_on_workers(spark, set().union(*(needed[name] for name in failing)))
+    why = there.missing(set().union(*(needed[name] for name in failing)))
     others = f" and {len(failing) - _MOST_NAMED} more functions" if len(failing) > _MOST_NAMED else ""
     return (
         f"queries that call {', '.join(failing[:_MOST_NAMED])}{others}, which geoskip has registered, will fail on "
-        f"this cluster: {why}{advice(spark)}. All other queries run, and skip files, without that"
+        f"this cluster: {why}{there.advice}. All other queries run, and skip files, without that"
     )
-
-
-def advice(spark: SparkSession) -> str:
-    """Sentence after that of :func:`missing_on_workers`; empty where that one says itself what to do."""
-    return f". {way_out()}" if worker_python(spark, ()).unusable is None else ""
 
 
 def way_out() -> str:

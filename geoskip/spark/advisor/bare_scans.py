@@ -16,6 +16,7 @@ from geoskip.planner import decide
 from geoskip.report import Report, Scan
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.reports import report
+from geoskip.spark.rule.translate import members_as_written
 
 _QUALIFIER = re.compile(r"(?:`[^`]*`|\w+)\.")
 
@@ -36,14 +37,16 @@ def report_with_conditions(df: DataFrame) -> Report:
 
 def _completed(scan: Scan, planned: Sequence[ScanCondition]) -> Scan:
     """A scan with the conditions that its files would be decided on, over no file."""
+    if scan.decisions():
+        return scan
     of_root = [each for each in planned if each.root == scan.dataset and each.condition]
     same = [each for each in of_root if _members(each.condition) == _members(scan.predicate)] or of_root
-    if scan.decisions() or not same:
+    if not same:
         return scan
     first = same[0]
     empty = Snapshot(Header(first.root, {}), FileMetadata.of(files_schema(()).empty_table()))
     decisions = tuple(decide(empty, condition) for condition in first.predicates_over())
-    return replace(scan, decisions=lambda: decisions, written=first.written)
+    return replace(scan, decisions=lambda: decisions, written=lambda: members_as_written(first.request["conditions"]))
 
 
 def _members(condition: str) -> list[str]:

@@ -111,10 +111,6 @@ class ScanCondition:
         names = _same if snapshot is None else renamer(snapshot.header, self.request)
         return tuple(self._predicate(slots, names) for slots in self.vectors)
 
-    def written(self) -> tuple[Predicate, ...]:
-        """The members of the condition, with partition columns where ``predicates_over`` has their values."""
-        return tuple(parts_of(self.request["conditions"], Translator(), [], whole=True))
-
     def place_of(self, path: str) -> int | None:
         """The place of a file's vector in ``predicates_over``; None where Spark's pruning skips it.
 

@@ -35,7 +35,7 @@ from geoskip.spark.build.distinct_values import compute_expressions, expression_
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_reader import read_through_arrow, read_through_spark
 from geoskip.spark.build.sql_reader import needs_no_python, read_through_aggregates
-from geoskip.spark.workers import advice, is_cluster, missing_on_workers, packages_of, packages_of_function
+from geoskip.spark.workers import is_cluster, missing_on_workers, packages_of, packages_of_function, worker_python
 from geoskip.stores.log_files import local_path
 
 _PARQUET = (
@@ -117,9 +117,10 @@ def check_workers(state: SourceState, entries: Sequence[IndexEntry]) -> bool:
     lacking = [entry for entry in entries if missing_on_workers(state.spark, needed[entry.name])]
     refused = [entry.name for entry in lacking if not needs_no_python(entry.index)]
     if refused:
+        there = worker_python(state.spark, ())
         why = missing_on_workers(state.spark, set().union(*(needed[name] for name in refused)))
         raise EnvironmentProblem(
-            f"{', '.join(refused)} cannot be built on this cluster: {why}{advice(state.spark)}. Without them geoskip "
+            f"{', '.join(refused)} cannot be built on this cluster: {why}{there.advice}. Without them geoskip "
             "builds minmax(...) and valuelist(...) over columns and SQL expressions"
         )
     return False

@@ -17,6 +17,8 @@ from pyspark.java_gateway import launch_gateway
 
 EXTENSION = "geoskip.extension.SkippingExtension"
 """The class that ``spark.sql.extensions`` names."""
+USE = f"give it to Spark by --jars, with --conf spark.sql.extensions={EXTENSION}"
+"""The way to use the jar, in words."""
 _SOURCES = ("SkippingExtension.java", "PythonProcess.java")
 _MANIFEST = "Manifest-Version: 1.0\r\nCreated-By: geoskip\r\n\r\n"
 
@@ -51,4 +53,4 @@ if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python -m geoskip.spark.jdbc.extension_jar geoskip-extension.jar")
     extension_jar(sys.argv[1])
-    print(f"{sys.argv[1]}: give it to Spark by --jars, with --conf spark.sql.extensions={EXTENSION}")
+    print(f"{sys.argv[1]}: {USE}")

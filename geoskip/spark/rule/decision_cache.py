@@ -56,10 +56,6 @@ class DecisionCache:
             return ""
         return " AND ".join(map(str, parts_of(self.conditions, Translator(), [])))
 
-    def written(self) -> tuple[Predicate, ...]:
-        """The members of the condition as the query wrote them, partition columns in place of their values."""
-        return tuple(parts_of(self.conditions, Translator(), [], whole=True))
-
     def masks(self, root: str) -> list[Mask]:
         """The files of a dataset that are skipped, for each vector of partition values."""
         return [~decision.keep for decision, of in zip(self.decisions, self.roots, strict=True) if of == root]

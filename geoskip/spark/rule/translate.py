@@ -191,6 +191,11 @@ def _spatial(node: Json) -> str | None:
     return None
 
 
+def members_as_written(conditions: Iterable[Json]) -> tuple[Predicate, ...]:
+    """Translate the members of a condition with partition columns instead of their values."""
+    return tuple(parts_of(conditions, Translator(), [], whole=True))
+
+
 def parts_of(
     conditions: Iterable[Json], translator: Translator, reasons: list[str], *, whole: bool = False
 ) -> Iterator[Predicate]:
