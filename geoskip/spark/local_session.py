@@ -69,11 +69,7 @@ def local_session(
 
 
 def reason_printed(text: str) -> str | None:
-    """Reason why Spark did not start, in what it printed; None where there is none.
-
-    >>> reason_printed('Exception in thread "main" org.apache.spark.SparkException: Master must be yarn')
-    'Master must be yarn'
-    """
+    """Reason why Spark did not start, in what it printed; None where there is none."""
     found = re.search(r'^Exception in thread "main" [\w.$]+: (.+)$|Reason: (All masters are .+)$', text, re.MULTILINE)
     return found and (found[1] or found[2]).strip()
 
