@@ -22,6 +22,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, cloudpickle
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import geoskip
@@ -201,7 +202,7 @@ def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str 
               for name, function in functions.items()}  # fmt: skip
     try:
         there = worker_python(spark, set().union(*needed.values()), _PATIENCE)
-    except (TimeoutError, Py4JError):  # the next job will say why
+    except (TimeoutError, Py4JError, PySparkException):  # the next job will say why
         return None
     failing = [name for name, packages in sorted(needed.items()) if there.missing(packages)]
     if not failing:

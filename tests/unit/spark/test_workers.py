@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 
 from geoskip import BloomFilter, Formatted, GapList, GeoBox, Hybrid, MetricDist, MinMax, Prefix, Suffix, ValueList
 from geoskip.indexes.base import Index
@@ -19,6 +21,7 @@ from geoskip.predicates import Column
 from geoskip.sources.expression_tasks import ExpressionPlan, expanding_task, reading_task
 from geoskip.sources.footers import IndexPlan
 from geoskip.sources.worker_tasks import read_shares, summarising_task
+from geoskip.spark import workers
 from geoskip.spark.worker_archive import distributions_for_workers
 from geoskip.spark.workers import lack_of_functions, packages_of
 
@@ -78,3 +81,15 @@ def test_an_archive_holds_what_tasks_and_functions_import() -> None:
 def test_no_worker_is_probed_where_spark_is_local() -> None:
     local: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
     assert lack_of_functions(local, {"f": None}) is None
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), Py4JError(), PySparkException("no worker")])
+def test_functions_are_registered_where_the_workers_cannot_be_asked(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(workers, "worker_python", probe)
+    cluster: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://one:7077"))
+    assert lack_of_functions(cluster, {"f": SimpleNamespace(func=len, evalType=100)}) is None
