@@ -16,9 +16,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -93,6 +95,7 @@ wait
 [ "$how" ] || [ ! "$GEOSKIP_TESTS_FOLDER" ] || rm -rf "$GEOSKIP_TESTS_FOLDER"
 """
 """Ends a command when what it is told says so, or when nobody is there any more, which leaves nothing behind."""
+PORTS = (9201, 9299)
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30
 
@@ -110,7 +113,7 @@ class SearchServer:
         self._log = folder / "log.txt"
         self._jars = jars(kind)
         self._archive = archive_for(self._jars)
-        self._port = 0
+        self._port = free_port()
         self.ended = threading.Event()
         self.start()
 
@@ -125,9 +128,7 @@ class SearchServer:
         """Start it, for the first time or after :meth:`kill`, with the data that it had."""
         modules = ",".join(f"org.{self.kind}.{module}" for module in MODULES)
         arguments = ["-basePath", self.folder / "node", "-confPath", self.folder / "config", "-numOfNode", "1"]
-        arguments += ["-moduleTypes", modules]
-        if self._port:
-            arguments += ["-baseHttpPort", self._port - 1]
+        arguments += ["-moduleTypes", modules, "-baseHttpPort", self._port - 1]
         known = self._archive.exists()
         classes = f"-XX:SharedArchiveFile={self._archive}" if known else f"-XX:ArchiveClassesAtExit={self._half}"
         command = [java(), *OPTIONS, classes, "-cp", f"{self._jars}/*", MAIN[self.kind], *map(str, arguments)]
@@ -210,6 +211,19 @@ def java() -> str:
     """The command that Spark would take."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
+
+
+def free_port() -> int:
+    """A free port of those that the runners of servers take, chosen at random.
+
+    A runner looks for a free port when it starts, and listens there seconds later: of two runs of the tests beside
+    each other, which both began to look at 9201, one took it while the other's server was killed to be started again.
+    """
+    while True:
+        port = random.SystemRandom().randint(*PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def archive_for(jars: Path) -> Path:
