@@ -35,6 +35,7 @@ from geoskip.layout.arrangement import Arrangement
 from geoskip.layout.file_cuts import TIE_BITS
 from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout, Sort
+from geoskip.sources.arrow_reader import cache_zip_directories
 from geoskip.spark.analysis import SPARKS_GEOMETRY
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.spark_jobs import explain_worker_errors
@@ -113,7 +114,7 @@ def arrange(
     group = F.xxhash64(*map(_named, partitions)) if partitions else F.lit(0).cast("bigint")
     inputs = [columns.nulls, _tie_of(frame), group, *columns.values]
     wanted = min(_LARGEST_SAMPLE, max(_LEAST_SAMPLE, files * _ROWS_A_FILE))
-    sample = _sampled(frame.select(*_numbered(inputs)), rows, wanted)
+    sample = _sampled(frame, inputs, rows, wanted)
     if not sample.num_rows:  # the rows have changed since they were counted
         return ArrangedFrame(frame, 0)
     nulls, ties, groups = (sample.column(number).to_numpy() for number in range(3))
@@ -157,6 +158,7 @@ def _key_task(
     def keys(batches: Iterable[Any]) -> Iterator[Any]:
         import pandas as pd
 
+        cache_zip_directories()
         turns = arrangement.cuts.new_turns()
         for first, *values in batches:
             marks = first.to_numpy()
@@ -276,7 +278,7 @@ def rows_in_order(
     selected = arrow_columns(frame, stored)
     kinds = frame.select(*selected).schema.fields
     plain = [_arrow_or_text(column, field.dataType) for column, field in zip(selected, kinds, strict=True)]
-    sample = _sampled(frame.select(*_numbered([columns.nulls, *columns.values, *plain])), rows, _ROWS_MEASURED)
+    sample = _sampled(frame, [columns.nulls, *columns.values, *plain], rows, _ROWS_MEASURED)
     used = 1 + len(columns.values)
     if not sample.num_rows:
         return sample.select(sample.column_names[used:])
@@ -302,17 +304,14 @@ def _arrow_or_text(column: Column, kind: T.DataType) -> Column:
     return column
 
 
-def _sampled(frame: DataFrame, rows: int, wanted: int) -> pa.Table:
-    """About so many rows of a DataFrame, all where it has no more."""
-    chosen: Any = frame if rows <= wanted else frame.sample(False, min(1.0, wanted / rows), seed=17)
+def _sampled(frame: DataFrame, columns: Sequence[Column], rows: int, wanted: int) -> pa.Table:
+    """Expressions of about so many rows of a DataFrame, of all where it has no more."""
+    chosen = frame if rows <= wanted else frame.sample(False, min(1.0, wanted / rows), seed=17)
+    numbered: Any = chosen.select(*(column.alias(f"_{number}") for number, column in enumerate(columns)))
     with explain_worker_errors():
-        batches = chosen._collect_as_arrow()
-    names = frame.columns
+        batches = numbered._collect_as_arrow()
+    names = numbered.columns
     return pa.Table.from_batches(batches) if batches else pa.table({name: pa.array([], pa.int64()) for name in names})
-
-
-def _numbered(columns: Sequence[Column]) -> list[Column]:
-    return [column.alias(f"_{number}") for number, column in enumerate(columns)]
 
 
 def _named(name: str) -> Column:

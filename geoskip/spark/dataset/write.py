@@ -19,7 +19,6 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import StructType
 
 from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError, UnknownColumnError
 from geoskip.indexes.base import Index, SourceColumn
@@ -242,8 +241,7 @@ def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], opti
     An overwrite empties the folder before it writes. A file without rows is written with these options into the folder
     itself, under a name that readers ignore.
     """
-    fields = [field for field in frame.schema.fields if field.name not in partitions]
-    rows = frame.sparkSession.createDataFrame([], StructType(fields))
+    rows = frame.where("false").drop(*partitions)
     folder, trial = qualified(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
     try:
         with _explained(f"{place} could not be overwritten with these options, and is as it was"):
