@@ -41,7 +41,8 @@ test-core: venv  ## the part of the tests that needs no JVM, in parallel
 	.venv/bin/python -m pytest -q -n 2 --dist worksteal -m 'not jvm and not slow'
 
 test-slow: check-java venv  ## the tests that take some seconds each
-	@$(WITH_JAVA) .venv/bin/python -m pytest -m 'slow and not tables and not clusters'
+	.venv/bin/python -m pytest -q -n 2 --dist worksteal -m 'slow and not jvm'
+	@$(WITH_JAVA) .venv/bin/python -m pytest -m 'slow and $(JVM)'
 
 test-tables: check-java venv  ## tables of Delta and Iceberg, with their jars
 	@$(WITH_JAVA) .venv/bin/python -m pytest -q tests/tables

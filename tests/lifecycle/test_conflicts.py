@@ -80,6 +80,7 @@ REFUSED = {("delete", "delete"), ("restore", "restore"), ("restore", "vacuum")}
 """Of the pairs as :data:`VERBS` has them: those that work on one index, and contradict each other there."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mine", VERBS)
 def test_a_verb_after_each_other_one_goes_on_or_says_who_was_faster(
     mine: str, tmp_path: Path, before_it_commits: Callable[..., None]

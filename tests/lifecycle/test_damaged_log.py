@@ -122,6 +122,7 @@ def test_a_full_disk_stops_a_verb_before_it_begins_and_no_later(
     assert not Log(parquet, parquet.identity()).open()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["create", "refresh", "vacuum"])
 def test_a_disk_that_is_full_from_some_step_on(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It raises where nothing is committed, a vacuum also where something is left. A lost answer is no error."""

@@ -156,6 +156,7 @@ def overtaking(store: Store, data: Numbers, monkeypatch: pytest.MonkeyPatch) -> 
     return arrange
 
 
+@pytest.mark.slow
 def test_a_writer_that_lost_however_often_commits(
     store: Store, data: Numbers, overtaking: Callable[[int], None]
 ) -> None:

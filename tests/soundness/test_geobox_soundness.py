@@ -121,6 +121,7 @@ def test_geometries_lose_no_row(files, predicate):
     check(predicate, SHAPES, files, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("negated", [False, True], ids=["plain", "negated"])
 @pytest.mark.parametrize("name", RELATIONS)
 @given(st.data())

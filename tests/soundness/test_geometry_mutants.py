@@ -306,6 +306,7 @@ def _search(made: list[Corpus]) -> None:
         corpus.search()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "corpora"), MUTANTS)
 def test_the_corpora_catch(
     plant: Patch, corpora: tuple[Callable[[], Corpus], ...], monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,7 @@ KINDS: dict[str, Case] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_verdict_excludes_an_outcome_that_a_row_has(kind: str) -> None:
@@ -85,6 +86,7 @@ def test_no_verdict_excludes_an_outcome_that_a_row_has(kind: str) -> None:
     holds()
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mapping_that_asks_an_index_of_a_vertex_in_another_form_loses_no_row(kind: str) -> None:
@@ -116,6 +118,7 @@ def _cases(draw: Any, case: Case) -> tuple[World, p.Predicate]:
     return draw(worlds(names)), draw(predicates(names))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_leaf_shape_skips_a_file_with_values_or_is_listed_as_undecided(
     kind: str, say: Callable[[str], None]

@@ -172,6 +172,7 @@ def test_the_harness_catches(plant: Patch, column: str, kind: Kind, monkeypatch:
         _search(column, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", [ValueList, SHORT, Hybrid], ids=["valuelist", "short lists", "hybrid"])
 def test_the_harness_finds_nothing_where_nothing_is_planted(kind: Kind) -> None:

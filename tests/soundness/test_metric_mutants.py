@@ -389,6 +389,7 @@ def _run(checks: tuple[Check, ...]) -> None:
         check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "checks"), MUTANTS)
 def test_the_harness_catches(plant: Patch, checks: tuple[Check, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
@@ -396,6 +397,7 @@ def test_the_harness_catches(plant: Patch, checks: tuple[Check, ...], monkeypatc
         _run(checks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check", [plane, parts_of_files, rounding, ends, whole_numbers, greatest_of, words, globe, sets, triangles]
 )

@@ -56,6 +56,7 @@ def ends() -> Iterator[p.Predicate]:
         yield p.In(last, (_text(end), _text("zz"), _text(None)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shapes", "kind"),
     [

@@ -64,6 +64,7 @@ def changing(base: Path, *marks: str) -> Path:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_crash_at_any_step(verb: str, template: Path, protected: Path, tmp_path: Path) -> None:
     original, steps = protected if verb == "rotate keys" else template, 0
@@ -141,6 +142,7 @@ def test_crashes_at_random_moments(template: Path, protected: Path, tmp_path: Pa
         shutil.rmtree(place)
 
 
+@pytest.mark.slow
 def test_writers_and_readers_at_once(template: Path, tmp_path: Path) -> None:
     place = tmp_path / "data"
     shutil.copytree(template, place)

@@ -112,6 +112,7 @@ def test_queries_over_more_than_the_budget_are_as_right_and_stay_below_it(tmp_pa
         assert 0 < BUDGET.used <= small
 
 
+@pytest.mark.slow
 def test_many_threads_over_a_small_budget(tmp_path, small):
     snapshot = snapshot_of(ParquetStore(tmp_path))
     start = threading.Barrier(4)

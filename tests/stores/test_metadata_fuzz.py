@@ -205,6 +205,7 @@ def repeated(data: bytearray, rng: random.Random) -> None:
 DAMAGE = (flipped, flipped, flipped, cut, grown, shifted, blanked, repeated)
 
 
+@pytest.mark.slow
 def test_damage_loses_no_row(sound: tuple[Path, Encryption | None], tmp_path: Path) -> None:
     path, encryption = sound
     place = tmp_path / "m"
@@ -298,6 +299,7 @@ def latest_entry(place: Path) -> Path:
     return max(place.glob("_log/*/*.json"))
 
 
+@pytest.mark.slow
 def test_hostile_json_is_read_or_refused(tmp_path: Path) -> None:
     place = made(tmp_path / "_geoskip", None)
     entry = latest_entry(place)

@@ -46,6 +46,7 @@ def snapshot_entry(header):
 KINDS = ("_identity.json", "_log/*/*.json", "_parts/*.part")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", KINDS)
 def test_a_flipped_bit_is_noticed_or_changes_nothing(sound, tmp_path, pattern):
     path = tmp_path / "m"

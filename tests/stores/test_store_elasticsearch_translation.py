@@ -57,6 +57,7 @@ def tally_of(world: World, found: list[p.Predicate]) -> Counter[bool | None]:
     return Counter(compare(clause, world.metadata, documents) for leaf in found for clause in clauses(leaf, indexes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, (_, names, _) in KINDS.items() for name in names])
 def test_every_leaf_shape_is_translated_rightly_for_every_state_of_a_file(kind: str, name: str) -> None:
     make, _, least = KINDS[kind]
@@ -64,6 +65,7 @@ def test_every_leaf_shape_is_translated_rightly_for_every_state_of_a_file(kind: 
     assert tally[True] >= (least if name != "w" else 0), tally
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", KINDS)
 def test_trees_are_translated_rightly(kind: str) -> None:
@@ -114,6 +116,7 @@ DISTANCES: dict[str, tuple[str, tuple[str, ...], list[Any], list[float], Callabl
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", DISTANCES)
 def test_distances_are_translated_rightly(metric: str) -> None:
     chance, tally = random.Random(metric), Counter[bool | None]()
@@ -282,6 +285,7 @@ def test_more_literals_than_a_server_takes_become_their_ends() -> None:
     assert found.size < 20
 
 
+@pytest.mark.slow
 def test_what_is_too_deep_or_too_long_is_evaluated_here() -> None:
     world = canned("n")
     _, fields = documents_of(world.metadata, world.types)

@@ -273,6 +273,7 @@ def test_of_many_writers_at_once_one_wins(store, reopen):
     assert store.latest() == 2
 
 
+@pytest.mark.slow
 def test_writers_that_retry_lose_nothing(store, reopen):
     begun(store)
     in_threads(lambda who: append(reopen(), f"writer{who}", 4), 4)
@@ -280,6 +281,7 @@ def test_writers_that_retry_lose_nothing(store, reopen):
     assert store.latest() == 17
 
 
+@pytest.mark.slow
 def test_readers_never_see_a_half(store, reopen):
     begun(store)
     stop = threading.Event()

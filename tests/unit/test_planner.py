@@ -139,6 +139,7 @@ def test_false_and_null_are_asked_for_only_where_not_needs_them() -> None:
 # ---- trees of generated queries
 
 
+@pytest.mark.slow
 def test_a_case_of_a_thousand_branches_and_a_nest_of_conditions_stay_small_and_fast() -> None:
     chain: p.Predicate = p.FALSE
     nest: p.Predicate = ABOVE

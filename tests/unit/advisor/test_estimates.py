@@ -180,6 +180,7 @@ def simulated(query: str, share: float, random: np.random.Generator) -> tuple[Es
     return kept_with_all_rows(kept(chosen, chosen), halves, share), sum(kept(everything, everything))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["range of the order", "range of another column", "rare value", "common value"])
 @pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
 def test_simulated_files_tell_how_many_real_ones_are_kept(query: str, share: float) -> None:

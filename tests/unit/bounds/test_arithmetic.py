@@ -128,6 +128,7 @@ def search() -> int:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 def test_no_value_leaves_its_ends() -> None:
     assert search() > 0.5 * len(worlds())

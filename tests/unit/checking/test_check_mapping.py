@@ -174,6 +174,7 @@ WRONG: dict[str, tuple[Callable[..., Any], type, Rule]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_mapping_is_found(name: str) -> None:
     function, kind, rule = WRONG[name]
@@ -286,6 +287,7 @@ def cold_box(node: Any, boxes: Any, temps: Any = None) -> Any:
             return temps.clause(Comparison("<", temp, Literal(30.0, "double")))
 
 
+@pytest.mark.slow
 def test_a_mapping_of_several_indexes_is_given_one_of_each() -> None:
     rows = {"lng": "longitude", "lat": "latitude", "temp": "double"}
     with mappings():
@@ -344,6 +346,7 @@ def only_digits(text: str | None) -> int | None:
     return None  # as it does for most texts
 
 
+@pytest.mark.slow
 def test_arguments_are_guessed_said_or_asked_for() -> None:
     def days_before(day: dt.date | None, count: int) -> dt.date | None:
         return None if day is None else day - dt.timedelta(days=count % 100)
@@ -403,6 +406,7 @@ def within_ten(bounds: dict[str, float], seconds: float) -> MappingCheck:
         return check_mapping(from_depot, seconds=seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", BOX)
 def test_a_box_that_is_too_narrow_on_one_side(side: str) -> None:
     """True nearer than ten to the place, but for one bound: only rows on that axis, just within it, are lost."""
@@ -420,6 +424,7 @@ def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         check_mapping(fahrenheit)
 
 
+@pytest.mark.slow
 def test_the_first_round_is_judged_whatever_the_time() -> None:
     """Else a machine that stands still passes every mapping, after 0 trials."""
     with mappings():
@@ -427,6 +432,7 @@ def test_the_first_round_is_judged_whatever_the_time() -> None:
         assert check_mapping(planar, seconds=0).trials > 0
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same() -> None:
     with mappings():
         maps(planar, index=GeoBox)(wrong_order)

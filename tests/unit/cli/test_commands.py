@@ -219,6 +219,7 @@ def test_an_error_that_is_not_foreseen_is_one_line_too(monkeypatch: pytest.Monke
     assert "GEOSKIP_TRACEBACK=1" in done.stderr
 
 
+@pytest.mark.slow
 def test_in_processes_codes_pipes_and_paths_are_those_of_a_shell(data: Path) -> None:
     odd = data / "a b\n'c'.parquet"
     os.rename(data / "2.parquet", odd)
@@ -287,6 +288,7 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(data: Path, monkeypatch:
     assert "warn  temporary files: " in ran("doctor").stdout
 
 
+@pytest.mark.slow
 def test_a_table_is_aligned_in_a_pipe_and_ruled_on_a_terminal(data: Path) -> None:
     geoskip.build(data, geoskip.MinMax("temp"))
     line = f"{sys.executable} -m geoskip describe data"

@@ -166,6 +166,7 @@ def answer(indexed: Any, condition: str) -> tuple[set[int], set[int], Any]:
     return rows, {int(Path(file.path).stem) for file in found}, predicate
 
 
+@pytest.mark.slow
 def test_no_file_with_a_matching_row_is_left_out(indexed: Any) -> None:
     seen: Counter[str] = Counter()
 

@@ -54,6 +54,7 @@ def con(request: pytest.FixtureRequest) -> Any:
 SQUARE = "ST_GeomFromText('POLYGON ((1.2 1.2, 1.8 1.2, 1.8 1.8, 1.2 1.8, 1.2 1.2))')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "most"),
     [

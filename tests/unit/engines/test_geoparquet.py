@@ -64,6 +64,7 @@ def alone(folder: Path, mask: Any, **options: Any) -> geopandas.GeoDataFrame:
     return frame[frame.intersects(mask)].reset_index(drop=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mask", "files"), list(zip(MASKS.values(), [3, 3, 1, 2, 3, 0, 10, 10], strict=True)), ids=MASKS
 )

@@ -99,6 +99,7 @@ def written(values: list[Any], name: str) -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_figures_of_files_hold_for_their_rows(kind: str) -> None:
     checked = 0

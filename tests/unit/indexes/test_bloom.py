@@ -85,6 +85,7 @@ def equals(value: Any, kind: str | None, op: str = "=") -> p.Predicate:
     return p.Comparison(op, p.Column(COLUMN, kind), p.Literal(value, kind))
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_value_of_a_file_is_always_found(kind: str) -> None:
@@ -231,6 +232,7 @@ def test_a_filter_that_would_be_too_large_is_not_stored_and_keeps() -> None:
     assert index.merge([unknown, pickle.loads(pickle.dumps(index.collect(pa.array([1]))))])["filters"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("files", "size"), [(10, 3), (255, 3), (256, 3), (300, 60), (1500, 20)])
 def test_slices_say_what_single_filters_say(files: int, size: int) -> None:
     random = np.random.default_rng(files)

@@ -20,6 +20,7 @@ from tests.support.harness import COLUMNS, TYPES, World, canned, leaves, sound, 
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPES)
 def test_every_leaf_shape_is_sound_for_every_state_of_a_file_and_skips_in_some(name: str) -> None:
     world = canned(name)

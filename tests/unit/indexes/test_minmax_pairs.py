@@ -89,6 +89,7 @@ def search() -> int:
     return skipped
 
 
+@pytest.mark.slow
 def test_no_row_is_lost_and_many_files_are_skipped() -> None:
     assert search() > 0.25 * len(cases()) * len(FILES)
 

@@ -44,6 +44,7 @@ def order(value):
     return (1, value.encode() if isinstance(value, str) else value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES, ids=str)
 @given(data=st.data(), bits=st.integers(1, 14))
 def test_ranks_ascend_with_the_values_also_with_those_that_the_sample_lacks(kind, data, bits):
@@ -60,6 +61,7 @@ def test_ranks_ascend_with_the_values_also_with_those_that_the_sample_lacks(kind
         assert len({rank for key, rank in rows if key in known}) == len(known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES, ids=str)
 @given(data=st.data())
 def test_exact_ranks_tell_each_known_value_from_its_neighbours(kind, data):

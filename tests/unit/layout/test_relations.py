@@ -100,6 +100,7 @@ def test_a_z_order_skips_by_any_column_nearly_what_a_lexical_order_skips_by_its_
     assert skipped[Sort, 1] < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LAYOUTS)
 @pytest.mark.parametrize("workload", WORKLOADS[:3], ids=named)
 def test_a_point_on_one_uniform_column_reads_what_it_would_in_a_grid(workload, kind):
@@ -108,6 +109,7 @@ def test_a_point_on_one_uniform_column_reads_what_it_would_in_a_grid(workload, k
     assert reads(workload, files_in(workload, kind), "point, one column") < LAYOUTS[kind] * grid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", QUICK, ids=named)
 def test_a_kd_tree_reads_no_more_than_another_z_order_and_fewer_on_maps(workload):
     """On a map a window or a place reads 1.3 times fewer."""
@@ -119,6 +121,7 @@ def test_a_kd_tree_reads_no_more_than_another_z_order_and_fewer_on_maps(workload
             assert 1.3 * own <= theirs, kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", QUICK, ids=named)
 def test_a_hilbert_curve_reads_no_more_than_a_z_order(workload):
     """Over all kinds of queries, by the geometric mean."""

@@ -234,6 +234,7 @@ def page() -> Iterator[Page]:
         yield found
 
 
+@pytest.mark.slow
 def test_ten_thousand_files_and_fifty_thousand_boxes(page: Page, tmp_path: Path) -> None:
     scan = scan_of(snapshot_of(10_000, 5), NEAR)
     path = tmp_path / "large.html"
@@ -268,6 +269,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_have_contrast(page: Page, tmp_path: Path, scheme: str) -> None:
     """Every text has 4.5 times the luminance of its ground or the other way about, as WCAG wants."""

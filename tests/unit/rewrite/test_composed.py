@@ -99,6 +99,7 @@ def value(node: Predicate, row: tuple[Any, Any]) -> Any:
     raise NotImplementedError(str(node))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["coalesce", "if", "greatest", "least", "getmapvalue", "element_at"])
 def test_no_row_is_lost(name: str) -> None:
     exact = total = 0

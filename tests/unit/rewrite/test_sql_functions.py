@@ -272,6 +272,7 @@ def over(body: Predicate, arguments: Mapping[Predicate, Predicate]) -> Predicate
     return transform(body, lambda vertex: casts.get(vertex, vertex))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_recognised_is_the_function_of_these_arguments(seed: int) -> None:
     chance = random.Random(seed)

@@ -57,6 +57,7 @@ def imported(task: Any) -> set[str]:
     return {name for name in done.stdout.decode().split() if not name.startswith(("_", "cython"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("indexes", "packages"),
     [

@@ -67,6 +67,7 @@ def files_of(index: Any) -> Any:
 FILES = files_of(PAIR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "rest", "unit"), UNITS, ids=lambda v: getattr(v, "__name__", str(v)))
 def test_no_place_is_lost_and_most_files_are_skipped(function: Any, rest: list[Any], unit: float) -> None:
     skipped = asked = 0

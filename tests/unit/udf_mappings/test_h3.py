@@ -63,6 +63,7 @@ FOUND = list(places(1, 900))
 FILES = one_each(FOUND)
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("function", library.PLACES, ids=lambda f: f"{f.__module__}.{f.__name__}")
 @pytest.mark.parametrize("resolution", [0, 1, 4, 9, 15])
@@ -167,6 +168,7 @@ def cells_of(resolution: int, kind: type = str) -> list[Any]:
     return [h3.latlng_to_cell(lat, lng, resolution) for lat, lng in FOUND[::9]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [MinMax("cell"), Prefix("cell", length=6), ValueList("cell")], ids=str)
 @pytest.mark.parametrize("parent", [0, 2, 5])
 def test_ids_of_descendants_are_an_interval_at_each_resolution(index: Any, parent: int) -> None:
@@ -216,6 +218,7 @@ def polygons(seed: int, number: int) -> Iterator[shapely.Polygon]:
             yield shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resolution", [1, 4, 9])
 def test_a_point_in_a_polygon_has_a_cell_in_its_cover(resolution: int) -> None:
     cell = python(library.h3_latlng_to_cell, LAT, LNG, resolution)

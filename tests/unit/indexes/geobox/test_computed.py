@@ -156,6 +156,7 @@ CASES: list[tuple[list[list[Any]], Predicate]] = [
 ]
 
 
+@pytest.mark.slow
 @given(st.lists(pair_rows, min_size=1, max_size=4), conditions)
 @settings(max_examples=examples(400), deadline=None)
 @example(*CASES[0])

@@ -79,6 +79,7 @@ def test_what_crosses_a_side_of_a_constant_is_not_disjoint() -> None:
         assert read(node, SHAPES, FILES, ROWS) == (196, 188)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("distance", "near", "far"), [(3, 1, 64), (20, 3, 61), (100, 20, 45), (250, 48, 16)])
 def test_the_parts_of_a_spread_out_shape_decide(distance: int, near: int, far: int) -> None:
     """Of 64 files exactly those with a match are read."""

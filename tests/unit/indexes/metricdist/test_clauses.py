@@ -58,6 +58,7 @@ NUMBERS = {"double": (doubles, constants), "int": (narrow, narrow), "bigint": (w
 lenient = settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", NUMBERS)
 @pytest.mark.parametrize(("metric", "spelling"), SPELLINGS, ids=lambda x: getattr(x, "__name__", x))
@@ -282,6 +283,7 @@ def test_sorted_words_are_skipped_by_their_heads(monkeypatch: pytest.MonkeyPatch
     assert np.mean(near_springfield(some, 1)[0]) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", [0, 1, 2, 9])
 def test_few_words_are_kept_and_decide_exactly(distance: int) -> None:
     """Of words in no order, no bound over a file would exclude it."""
