@@ -301,7 +301,7 @@ def plainly(condition: str) -> str:
     return _LONG.sub("…", condition)
 
 
-def condensed(condition: str, most: int) -> str:
+def condensed(condition: str, most: int = 110) -> str:
     """A condition on one line of some characters at most, without the coordinates of its polygons."""
     return shortened(plainly(condition), most)
 

@@ -15,7 +15,6 @@ from geoskip.vertex_labels import VertexLabel
 
 __all__ = ["DEEPEST", "Joint", "Part", "UnservedPart", "tests_of", "words_of"]
 
-_LONGEST = 110
 DEEPEST = 100
 """Levels of a condition of which parts are looked at."""
 _SUBQUERY = re.compile(r"(?:[\w-]*subquery|list|exists)#\d+(?:, \[[^\]]*\])?(?: \[[^\]]*\])?")
@@ -88,7 +87,7 @@ class Part:
 def words_of(condition: Predicate) -> str:
     """A condition in words for people, cut where it is long."""
     text = _NUMBER.sub("", _SUBQUERY.sub("(a subquery)", str(condition)))
-    return condensed(text[1:-1] if isinstance(condition, And | Or) else text, _LONGEST)
+    return condensed(text[1:-1] if isinstance(condition, And | Or) else text)
 
 
 class Joint(Enum):

@@ -22,7 +22,6 @@ __all__ = ["ClauseVerdict", "FileVerdict", "matching_file", "verdict_on"]
 
 _SHOWN = 5
 _PRUNED = "a condition on partition columns leaves it out: Spark's own pruning"
-_LONGEST = 110
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def _only(row: int, files: int) -> Mask:
 
 
 def _words(clause: Clause) -> str:
-    return condensed(str(clause), _LONGEST)
+    return condensed(str(clause))
 
 
 def _stored(condition: LabelledCondition, clause: Clause, row: int) -> str:

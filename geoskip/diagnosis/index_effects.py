@@ -15,7 +15,6 @@ from geoskip.report import Scan, condensed
 __all__ = ["IndexEffect", "effects_of", "indexes_of"]
 
 _MOST_DECISIONS = 64
-_LONGEST = 110
 _SETTLED = "it reads partition columns alone: Spark settles it by the folders"
 
 
@@ -119,7 +118,7 @@ def _missing(part: Part, found: UnservedPart) -> IndexEffect:
 
 
 def _words(clause: Clause) -> str:
-    return condensed(" AND ".join(dict.fromkeys(map(str, conjuncts_of(clause)))), _LONGEST)
+    return condensed(" AND ".join(dict.fromkeys(map(str, conjuncts_of(clause)))))
 
 
 def _unread(conditions: Sequence[LabelledCondition], noted: Sequence[str], named: set[str]) -> Iterator[IndexEffect]:

@@ -52,7 +52,6 @@ _MOST = 8
 _MOST_DECISIONS = 16
 _MOST_MEMBERS = 2
 """Members of an OR that are named."""
-_LONGEST = 110
 _LONGEST_CODE = 200
 
 
@@ -234,7 +233,7 @@ class LabelledCondition:
         if all(other.is_presence for other in self.parts):
             words = " AND ".join(_words(other.condition) for other in self.parts)
             reach = "reach" if len(self.parts) > 1 else "reaches"
-            return UnservedPart(part, f"only {condensed(words, _LONGEST)} {reach} its files, which few files fail")
+            return UnservedPart(part, f"only {condensed(words)} {reach} its files, which few files fail")
         used = set(map(str, self.decision.indexes))
         near = [entry.index for entry in self.entries if not _columns(entry.index).isdisjoint(part.columns)]
         if any(isinstance(node, Opaque) for node in walk(test)):
@@ -254,7 +253,7 @@ class LabelledCondition:
             verb = "does" if len(those) == 1 else "do"
             return UnservedPart(part, f"{_joined(those)} {verb} not serve {part}", suggestion, indexes=names)
         missing = [subject for subject in _subjects(test) if not columns_of(subject) <= _all_columns(near)]
-        subject = condensed(str(missing[0] if missing else test), _LONGEST)
+        subject = condensed(str(missing[0] if missing else test))
         unmapped = ", a function without a mapping" if missing and _is_unmapped(missing[0]) else ""
         return UnservedPart(part, f"no index over {subject}{unmapped}", suggestion, indexes=names)
 
@@ -263,8 +262,8 @@ def _words(test: Predicate) -> str:
     """A test for NULL as SQL writes it."""
     match test:
         case Not(IsNull(child)):
-            return f"{condensed(str(child), _LONGEST)} IS NOT NULL"
-    return condensed(str(test), _LONGEST)
+            return f"{condensed(str(child))} IS NOT NULL"
+    return condensed(str(test))
 
 
 def _telling(parts: Sequence[Part]) -> tuple[Part, ...]:
