@@ -17,6 +17,7 @@ from geoskip import Formatted, GeoBox, Index, MetricDist, MinMax, ValueList
 from geoskip.errors import EnvironmentProblem
 from tests.conftest import same_as_off
 from tests.support.cluster import PATIENCE, jobs_of, python_with, session_on, zip_of_geoskip
+from tests.support.dataset_life import whole_life
 
 ALL: tuple[Index, ...] = (
     MinMax("a"),
@@ -55,22 +56,6 @@ def kept(spark: Any, data: Path, where: str) -> int:
     return same_as_off(lambda: spark.read.parquet(str(data)).where(where)).files_kept
 
 
-def the_whole_life(spark: Any, data: Path) -> str:
-    """Build, query, refresh, append and verify what needs no packages; the readers of the build."""
-    handle = geoskip.dataset(spark, str(data))
-    report = handle.create_index(MinMax("a"), MinMax("length(word)"), ValueList("word"))
-    assert kept(spark, data, "a = 15") == 1
-    assert kept(spark, data, "word LIKE '%bb3'") == 1
-    write(data, 4)
-    assert handle.refresh_index().read == 1
-    frame = spark.read.parquet(str(data)).where("a < 3")
-    handle.append(frame)
-    assert kept(spark, data, "a = 1") == 2
-    verified = handle.verify()
-    assert verified.ok, verified
-    return ", ".join(sorted(set(report.readers.values())))
-
-
 def everything(spark: Any, data: Path) -> None:
     """Build and use indexes of all kinds, Python functions in the build and in queries among them."""
     with warnings.catch_warnings():
@@ -105,7 +90,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return geoskip.worker_archive(tmp_path_factory.mktemp("archive") / "workers.tar.gz")
 
 
-def test_workers_with_nothing(cluster: str, data: Path, bare: Path) -> None:
+def test_workers_with_nothing(cluster: str, data: Path, bare: Path, tmp_path: Path) -> None:
     with session_on(cluster, bare) as spark:
         handle = geoskip.dataset(spark, str(data))
         found, jobs = jobs_of(spark, lambda: handle.create_index(MinMax("a"), *ALL[2:4]))
@@ -116,7 +101,7 @@ def test_workers_with_nothing(cluster: str, data: Path, bare: Path) -> None:
         assert re.match(refused + lacks, str(found))
         _, jobs = jobs_of(spark, lambda: handle.create_index(*ALL[2:4]))
         assert jobs == 0, "the answer is remembered"
-        assert the_whole_life(spark, data) == "spark sql"
+        assert {*whole_life(spark, f"{tmp_path}/life", tmp_path).readers.values()} == {"spark sql"}
         fail = (
             r"queries that call ST_Area, ST_AsBinary, ST_AsText and \d+ more functions, .* will fail on this cluster: "
         )
@@ -128,7 +113,7 @@ def test_workers_with_nothing(cluster: str, data: Path, bare: Path) -> None:
 def test_geoskip_by_py_files(cluster: str, data: Path, with_arrow: Path, tmp_path: Path) -> None:
     with session_on(cluster, with_arrow) as spark:
         spark.sparkContext.addPyFile(str(zip_of_geoskip(tmp_path / "geoskip.zip")))
-        assert "arrow" in the_whole_life(spark, data)
+        assert "arrow" in whole_life(spark, f"{tmp_path}/life", tmp_path).readers.values()
         handle = geoskip.dataset(spark, str(data))
         spark.udf.register("initial", lambda word: word[:1], "string")
         handle.create_index(Formatted("word", extract="initial"))
@@ -142,10 +127,10 @@ def test_geoskip_by_an_archive(cluster: str, data: Path, bare: Path, archive: An
         everything(spark, data)
 
 
-def test_geoskip_installed(cluster: str, data: Path) -> None:
+def test_geoskip_installed(cluster: str, data: Path, tmp_path: Path) -> None:
     with session_on(cluster, sys.executable) as spark:
         everything(spark, data)
-        assert "arrow" in the_whole_life(spark, data.parent / "data")
+        assert "arrow" in whole_life(spark, f"{tmp_path}/life", tmp_path).readers.values()
 
 
 def test_a_python_that_is_not_there(cluster: str, data: Path) -> None:

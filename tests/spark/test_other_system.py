@@ -18,6 +18,7 @@ from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.spark.test_paths import fill, mounted  # noqa: F401
 from tests.stores.test_store_machine import drive
+from tests.support.dataset_life import whole_life
 from tests.support.races import race_to_create
 
 pytestmark = pytest.mark.spark
@@ -35,32 +36,14 @@ def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_the_whole_life_of_an_index_on_another_file_system(spark: Any, mounted: tuple[str, Path]) -> None:  # noqa: F811
+def test_the_whole_life_of_a_dataset_on_another_file_system(
+    spark: Any,
+    mounted: tuple[str, Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
     uri, place = mounted
-    uri, place = f"{uri}/data", place / "data"
-    fill(place, 0, 10, 20)
-    long_ago(place)
-    handle = geoskip.dataset(spark, uri)
-    handle.create_index(MinMax("a"), ValueList("a"))
-    assert (place / "_geoskip").is_dir(), "and it is there that the metadata are"
-    assert kept(spark, uri, "a = 15") == (0, 3)
-    fill(place, 30)
-    spark.sql("SELECT /*+ COALESCE(1) */ id AS a FROM range(40, 42)").write.mode("append").parquet(uri)
-    long_ago(place)
-    assert kept(spark, uri, "a = 10") == (3, 5), "what is not indexed is read"
-    assert handle.refresh_index().read == 2
-    assert kept(spark, uri, "a = 41") == (1, 5)
-    handle.optimize_index()
-    handle.delete_index(ValueList("a"))
-    assert kept(spark, uri, "a = 10") == (1, 5)
-    next(path for path in sorted(place.glob("*.parquet"))).unlink()
-    handle.refresh_index()
-    handle.vacuum_index(retain=0)
-    assert kept(spark, uri, "a >= 20")[1] == 4
-    assert [str(index) for index in handle.indexes] == ["minmax(a)"]
-    assert {row["verb"] for row in handle.history().collect()} >= {"refresh", "vacuum"}
-    again = geoskip.dataset(spark, uri)
-    assert again.verify().ok
+    whole_life(spark, f"{uri}/my data", tmp_path)
+    assert (place / "my data" / "_geoskip").is_dir(), "and it is there that the metadata are"
 
 
 @pytest.mark.slow

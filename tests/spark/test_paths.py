@@ -259,21 +259,7 @@ def test_a_dataset_on_another_file_system(spark: Any, mounted: tuple[str, Path])
     handle = geoskip.dataset(spark, f"{uri}/my data")
     report = handle.create_index(MinMax("a"))
     assert (report.files, report.excluded, report.readers) == (3, {}, {"minmax(a)": "spark"})
-    assert (place / "my data" / "_geoskip" / "_log").is_dir()
-    read = lambda: spark.read.parquet(f"{uri}/my data")  # noqa: E731
-    assert kept(read, "a = 10") == (1, 3)
-    report = handle.create_index(MinMax("a + 1"))
-    assert (report.snapshot, len(handle.indexes)) == (2, 2)
-    assert kept(read, "a + 1 = 11") == (1, 3)
-    fill(place / "my data" / "more", 30)
-    for path in (place / "my data" / "more").iterdir():
-        os.utime(path.rename(place / "my data" / "more.parquet"), (1.7e9, 1.7e9))
-    assert handle.refresh_index().read == 1
-    handle.delete_index("minmax(a + 1)")
-    assert handle.vacuum_index(retain=0).indexes == ("minmax(a + 1)",)
-    assert [row.state for row in handle.history().collect()] == ["done"] * 5
-    assert kept(read, "a = 10") == (1, 4)
-    (place / "my data" / "more.parquet").unlink()
+    assert kept(lambda: spark.read.parquet(f"{uri}/my data"), "a = 10") == (1, 3)
     # the same files under their local names are another dataset: their metadata say so
     assert kept(lambda: spark.read.parquet(str(place / "my data")), "a = 10") == (3, 3)
     elsewhere = geoskip.dataset(spark, str(place / "my data"), metadata=f"{uri}/meta")

@@ -15,7 +15,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
 
 import geoskip
-from geoskip import MinMax, ValueList
+from geoskip import MinMax
 from geoskip.errors import ConflictError
 from geoskip.metadata import Header
 from geoskip.sources import listed_files
@@ -24,6 +24,7 @@ from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.spark.test_readers import settings
+from tests.support.dataset_life import whole_life
 from tests.support.races import race_to_create
 from tests.support.servers.s3 import HADOOP, fetched, s3a
 
@@ -61,25 +62,8 @@ def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("at_once")
-def test_the_whole_life_of_an_index(spark: Any, bucket: str, tmp_path: Path) -> None:
-    uri = f"{bucket}/data"
-    for number in range(3):
-        put(uri, tmp_path, f"{number}.parquet", number * 10, number * 10 + 1)
-    handle = geoskip.dataset(spark, uri)
-    assert handle.create_index(MinMax("a"), ValueList("a")).excluded == {}
-    assert kept(spark, uri, "a = 11") == (1, 3)
-    put(uri, tmp_path, "3.parquet", 30, 31)
-    assert kept(spark, uri, "a = 11") == (2, 4), "what is not indexed is read"
-    assert handle.refresh_index().read == 1
-    assert kept(spark, uri, "a = 11") == (1, 4)
-    handle.delete_index(ValueList("a"))
-    HadoopFolder(uri).delete("0.parquet")
-    assert handle.refresh_index().files == 3
-    handle.vacuum_index(retain=0)
-    assert kept(spark, uri, "a >= 30") == (1, 3)
-    verbs = [(row["verb"], row["state"]) for row in handle.history().collect()]
-    assert verbs == [(verb, "done") for verb in ("create", "refresh", "delete", "refresh", "vacuum")]
+def test_the_whole_life_of_a_dataset(spark: Any, bucket: str, tmp_path: Path) -> None:
+    whole_life(spark, f"{bucket}/my data", tmp_path)
 
 
 @pytest.mark.slow
