@@ -69,6 +69,8 @@ class Scan:
     """Skipped files that were read again after the query (``spark.geoskip.audit``), up to now."""
     lost: tuple[str, ...] = ()
     """Sentences on the rows that were found in them: a mapping or an index is wrong."""
+    partitions: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """Columns of one value a file, by which a table's own format leaves out files; none where Spark does by folders."""
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
@@ -79,7 +81,8 @@ class Scan:
         """
         from geoskip.diagnosis.unserved import unserved_reasons
 
-        return tuple(dict.fromkeys((*self.noted, *unserved_reasons(self.decisions(), self.noted, self.written()))))
+        unserved = unserved_reasons(self.decisions(), self.noted, self.written(), self.partitions)
+        return tuple(dict.fromkeys((*self.noted, *unserved)))
 
     @property
     def files_skipped(self) -> int:

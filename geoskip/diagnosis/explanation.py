@@ -128,7 +128,7 @@ def why_not_of(report: Report, file: str | None = None) -> WhyNot:
 def _explained(scan: Scan, path: str | None) -> ScanExplanation:
     rows = effects_of(scan)
     unused = tuple(f"{row.index} is " for row in rows if not row.part)
-    unserved = set(unserved_reasons(scan.decisions(), scan.noted, scan.written()))
+    unserved = set(unserved_reasons(scan.decisions(), scan.noted, scan.written(), scan.partitions))
     notes = tuple(text for text in scan.reasons if text not in unserved and not text.startswith(unused))
     verdict = None if path is None else verdict_on(scan, path)
     return ScanExplanation(scan.dataset, scan.predicate, scan.files_total, scan.files_kept, rows, notes, verdict)

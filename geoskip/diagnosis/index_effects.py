@@ -16,6 +16,7 @@ __all__ = ["IndexEffect", "effects_of", "indexes_of"]
 
 _MOST_DECISIONS = 64
 _SETTLED = "it reads partition columns alone: Spark settles it by the folders"
+_PRUNED = "it reads partition columns alone: the table's own format settles it"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,10 @@ def effects_of(scan: Scan) -> tuple[IndexEffect, ...]:
     """Return a row for each part of a scan's condition and each index of its datasets."""
     rows: dict[tuple[str, str, str], IndexEffect] = {}
     written = scan.written()
-    conditions = [LabelledCondition(decision, scan.noted, written) for decision in scan.decisions()[:_MOST_DECISIONS]]
+    conditions = [
+        LabelledCondition(decision, scan.noted, written, scan.partitions)
+        for decision in scan.decisions()[:_MOST_DECISIONS]
+    ]
     masks = scan.among()
     for number, condition in enumerate(conditions):
         among = masks[number] if number < len(masks) else None
@@ -86,6 +90,9 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
     if not condition.is_served(part):
         if condition.is_served_together(part):
             yield IndexEffect(str(part), "", used=True, reason="decided together with the other parts")
+            return
+        if condition.is_pruned(part):
+            yield IndexEffect(str(part), "", reason=_PRUNED)
             return
         for found in condition.reasons(part):
             yield _missing(part, found)

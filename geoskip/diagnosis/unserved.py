@@ -30,10 +30,15 @@ from geoskip.planner import Decision, Labeller
 from geoskip.predicates import (
     And,
     Call,
+    Column,
+    Comparison,
+    In,
     IsNull,
+    Literal,
     Not,
     Opaque,
     Predicate,
+    StartsWith,
     children,
     columns_of,
     normalise,
@@ -56,7 +61,10 @@ _LONGEST_CODE = 200
 
 
 def unserved_reasons(
-    decisions: Sequence[Decision], noted: Sequence[str] = (), written: Sequence[Predicate] = ()
+    decisions: Sequence[Decision],
+    noted: Sequence[str] = (),
+    written: Sequence[Predicate] = (),
+    partitions: Sequence[str] = (),
 ) -> Iterator[str]:
     """Iterate over sentences on what no index serves, each once, a few of many.
 
@@ -68,11 +76,13 @@ def unserved_reasons(
         Sentences that are there already: what they name is not named again.
     written
         The members of the condition in the query's words, partition columns in place of their values.
+    partitions
+        Columns by whose values the table's own format leaves out files.
     """
     found: dict[tuple[str, str], str] = {}
     for decision in decisions[:_MOST_DECISIONS]:
         try:
-            for unserved in LabelledCondition(decision, noted, written).unserved():
+            for unserved in LabelledCondition(decision, noted, written, partitions).unserved():
                 opaque = [node.text for node in walk(unserved.part.condition) if isinstance(node, Opaque)]
                 if any(text in sentence for text in opaque for sentence in noted):
                     continue
@@ -90,10 +100,17 @@ def unserved_reasons(
 class LabelledCondition:
     """The condition of a decision, part by part, with the clauses that were made of them."""
 
-    def __init__(self, decision: Decision, noted: Sequence[str] = (), written: Sequence[Predicate] = ()) -> None:
+    def __init__(
+        self,
+        decision: Decision,
+        noted: Sequence[str] = (),
+        written: Sequence[Predicate] = (),
+        partitions: Sequence[str] = (),
+    ) -> None:
         self.decision = decision
         self._noted = tuple(text for text in noted if " is not used: " in text)
         self._written = tuple(written)
+        self._partitions = frozenset(partitions)
         labels = decision.labels or (lambda: labels_of(canonical(decision.predicate), {}))
         self.whole = Part(labels())
 
@@ -146,12 +163,16 @@ class LabelledCondition:
         apart = {str(leaf) for clause in (rest, fresh.true(part.condition)) for leaf in leaves_of(clause)}
         return any(str(leaf) not in apart for leaf in leaves_of(whole))
 
+    def is_pruned(self, part: Part) -> bool:
+        """True for plain tests of partition columns, by which a table's own format leaves out files."""
+        return not part.too_deep and part.columns <= self._partitions and all(map(_is_plain, tests_of(part.condition)))
+
     def unserved(self) -> Iterator[UnservedPart]:
         """Iterate over the tests that no index serves, in the order of the condition."""
         for part in self.parts:
             if self.is_served(part):
                 yield from self.rest(part)
-            elif not self.is_served_together(part):
+            elif not (self.is_pruned(part) or self.is_served_together(part)):
                 yield from self.reasons(part)
 
     def rest(self, part: Part) -> Iterator[UnservedPart]:
@@ -256,6 +277,14 @@ class LabelledCondition:
         subject = condensed(str(missing[0] if missing else test))
         unmapped = ", a function without a mapping" if missing and _is_unmapped(missing[0]) else ""
         return UnservedPart(part, f"no index over {subject}{unmapped}", suggestion, indexes=names)
+
+
+def _is_plain(test: Predicate) -> bool:
+    """True for a test of a column itself with constants, which table formats evaluate on partitions."""
+    match test:
+        case Column() | IsNull(Column()) | In(Column()) | StartsWith(Column()) | Comparison(_, Column(), Literal()):
+            return True
+    return False
 
 
 def _words(test: Predicate) -> str:

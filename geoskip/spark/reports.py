@@ -115,6 +115,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         files_unindexed=summary.get("unknown", 0),
         files_audited=summary.get("audited", 0),
         lost=tuple(summary.get("lost", ())),
+        partitions=tuple(summary.get("partitions", ())),
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
         effects=(lambda: remembered.effects(facts.listed())) if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -13,10 +15,12 @@ from geoskip.errors import GeoskipError
 from geoskip.metadata import Header, Snapshot
 from geoskip.metadata.file_table import FileMetadata, files_schema
 from geoskip.planner import decide
+from geoskip.predicates import And, Predicate
 from geoskip.report import Report, Scan
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.reports import report
 from geoskip.spark.rule.translate import members_as_written
+from geoskip.spark.session import java
 
 _QUALIFIER = re.compile(r"(?:`[^`]*`|\w+)\.")
 
@@ -27,26 +31,51 @@ def report_with_conditions(df: DataFrame) -> Report:
     Where there is such a scan the query is planned once more, and not run.
     """
     found = report(df)
-    if all(scan.decisions() or not scan.predicate for scan in found.scans):
+    scans = _with_table_conditions(df, found.scans)
+    found = replace(found, scans=scans)
+    if all(scan.decisions() or not scan.predicate for scan in scans):
         return found
     planned: Sequence[ScanCondition] = ()
     with suppress(GeoskipError):  # what cannot be planned by itself, such as a command, keeps the report it has
         planned = [scan for scan in conditions_of(df.sparkSession, df) if not scan.datasets]
-    return replace(found, scans=tuple(_completed(scan, planned) for scan in found.scans))
+    return replace(found, scans=tuple(_completed(scan, planned) for scan in scans))
 
 
 def _completed(scan: Scan, planned: Sequence[ScanCondition]) -> Scan:
     """A scan with the conditions that its files would be decided on, over no file."""
-    if scan.decisions():
+    if scan.decisions() or not scan.predicate:
         return scan
     of_root = [each for each in planned if each.root == scan.dataset and each.condition]
     same = [each for each in of_root if _members(each.condition) == _members(scan.predicate)] or of_root
-    if not same:
+    return _decided(scan, same[0].request, same[0].predicates_over()) if same else scan
+
+
+def _with_table_conditions(df: DataFrame, scans: Sequence[Scan]) -> tuple[Scan, ...]:
+    """The scans, with their conditions those of tables without metadata that list their files themselves.
+
+    Such a format takes the filters that it evaluates itself out of the plan, so that the scan does not show them.
+    """
+    if all(scan.decisions() or scan.predicate for scan in scans):
+        return tuple(scans)
+    found = java(df.sparkSession).geoskip.undecided(df._jdf)
+    return tuple(_of_table(scan, found.get(number)) for number, scan in enumerate(scans))
+
+
+def _of_table(scan: Scan, written: str | None) -> Scan:
+    if written is None:
         return scan
-    first = same[0]
-    empty = Snapshot(Header(first.root, {}), FileMetadata.of(files_schema(()).empty_table()))
-    decisions = tuple(decide(empty, condition) for condition in first.predicates_over())
-    return replace(scan, decisions=lambda: decisions, written=lambda: members_as_written(first.request["conditions"]))
+    summary = json.loads(written)
+    asked, _, environment = summary["question"].partition("\n")
+    request = {**json.loads(environment), **json.loads(asked)}
+    predicate = And(members_as_written(request["conditions"]))
+    return _decided(replace(scan, predicate=summary["condition"]), request, (predicate,))
+
+
+def _decided(scan: Scan, request: Mapping[str, Any], conditions: Sequence[Predicate]) -> Scan:
+    """A scan with decisions on its conditions over no file."""
+    empty = Snapshot(Header(scan.dataset, {}), FileMetadata.of(files_schema(()).empty_table()))
+    decisions = tuple(decide(empty, condition) for condition in conditions)
+    return replace(scan, decisions=lambda: decisions, written=lambda: members_as_written(request["conditions"]))
 
 
 def _members(condition: str) -> list[str]:

@@ -449,6 +449,19 @@ public final class Geoskip {
         return PlannedScan.of(frame.queryExecution().analyzed(), frame.sparkSession());
     }
 
+    /** For each scan of `facts` the conditions that are in no report, as JSON: of a table without metadata; else null. */
+    public List undecided(Dataset frame) throws Exception {
+        List conditions = new ArrayList();
+        List planned = null;
+        for (ScanFacts scan : facts(frame.queryExecution()).scans()) {
+            if (scan.isUndecided() && planned == null) {
+                planned = PlannedTable.of(frame.queryExecution().analyzed(), frame.sparkSession());
+            }
+            conditions.add(scan.isUndecided() ? scan.conditionAmong(planned) : null);
+        }
+        return conditions;
+    }
+
     /** Leaves a frame's query out of reports, of which one is still made by `facts`. */
     public void leaveOut(Dataset frame) { QueryListener.leaveOut(frame.queryExecution()); }
 

@@ -237,7 +237,9 @@ class GeoskipRule extends Rule {
             List datasets = indexed(original);
             return datasets.isEmpty() ? plan : skip(relation, original, datasets, conditions, barriers);
         }
-        if (plan instanceof DataSourceV2Relation && recorded == null) {
+        if (plan instanceof DataSourceV2Relation && recorded != null) {
+            PlannedTable.record((DataSourceV2Relation) plan, conditions);
+        } else if (plan instanceof DataSourceV2Relation) {
             return TableScan.narrowed((DataSourceV2Relation) plan, conditions, barriers, this, session);
         }
         List below = new ArrayList();

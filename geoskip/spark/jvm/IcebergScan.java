@@ -27,6 +27,8 @@ import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.ManifestFile;
 import org.apache.iceberg.ManifestFiles;
 import org.apache.iceberg.ManifestReader;
+import org.apache.iceberg.PartitionField;
+import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.mapping.MappedField;
 import org.apache.iceberg.mapping.NameMapping;
 import org.apache.iceberg.mapping.NameMappingParser;
@@ -160,6 +162,29 @@ class IcebergScan extends TableScan {
             }
         }
         return new StructType(named);
+    }
+
+    public List partitionColumns() {
+        Set ids = null; // of columns by which files of every specification are partitioned as they are
+        for (PartitionSpec spec : table.specs().values()) {
+            HashSet found = new HashSet();
+            for (PartitionField field : spec.fields()) {
+                if (field.transform().isIdentity()) {
+                    found.add(field.sourceId());
+                }
+            }
+            if (ids != null) {
+                found.retainAll(ids);
+            }
+            ids = found;
+        }
+        List columns = new ArrayList();
+        for (Types.NestedField column : table.schema().columns()) {
+            if (ids != null && ids.contains(column.fieldId())) {
+                columns.add(lastingName(column, null));
+            }
+        }
+        return columns;
     }
 
     public List removed() throws Exception {

@@ -141,7 +141,7 @@ class PlanFacts {
         if (table != null && table.reason != null && table.paths.length == 0) {
             notes.add(table.reason);
         } else if (table != null) {
-            scans.add(new TableScanFacts(table, plan.scan(), session));
+            scans.add(new TableScanFacts(table, plan, session));
         }
         return table != null;
     }

@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeSet;
 import @Dataset@;
 import @SparkSession@;
@@ -19,6 +20,8 @@ import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Nil$;
 import @Seq@;
 
@@ -194,12 +197,66 @@ class PlannedScan {
     }
 
     /** A condition in SQL, with the columns by their names alone. */
-    private static String text(Expression condition) {
+    static String text(Expression condition) {
         return ScalaInterop.holdsPlan(condition) ? OVER_SUBQUERY : ((Expression) condition.transform(new Replacement() {
             Object of(Object node) {
                 return node instanceof AttributeReference
                         ? ((AttributeReference) node).withQualifier((Seq) Nil$.MODULE$) : null;
             }
         })).sql();
+    }
+}
+
+/** A scan of a table format in a plan, with the conditions that reach it: of a query that is planned for advice alone. */
+class PlannedTable {
+    static final ThreadLocal recording = new ThreadLocal(); // a List of PlannedTable, while scans of files are recorded too
+
+    private final DataSourceV2Relation relation;
+    private final List conditions;
+
+    PlannedTable(DataSourceV2Relation relation, List conditions) {
+        this.relation = relation;
+        this.conditions = conditions;
+    }
+
+    /** The scans of table formats in an analysed plan that conditions reach. */
+    static List of(LogicalPlan analysed, SparkSession session) {
+        List recorded = new ArrayList();
+        recording.set(recorded);
+        try {
+            PlannedScan.of(analysed, session);
+            return recorded;
+        } finally {
+            recording.remove();
+        }
+    }
+
+    static void record(DataSourceV2Relation relation, List conditions) {
+        if (recording.get() != null && !conditions.isEmpty()) {
+            ((List) recording.get()).add(new PlannedTable(relation, conditions));
+        }
+    }
+
+    /** Has it one of these columns? They are of one mention of a table in a query. */
+    boolean has(Set columns) {
+        for (Object column : ScalaInterop.list(relation.output())) {
+            if (columns.contains(((AttributeReference) column).exprId())) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** As JSON the condition in SQL, and the question as the bridge parses it, without number and datasets. */
+    String summary(SparkSession session) throws Exception {
+        List texts = new ArrayList();
+        for (Expression member : ScalaInterop.members(conditions)) {
+            texts.add(PlannedScan.text(member));
+        }
+        List none = new ArrayList();
+        String environment = QueryDecisions.current().environment(TableScan.table(relation, false), session);
+        ScanQuestion asked =
+                new ScanQuestion(new Names(relation), new StructType(), none, none, conditions, none, 0, environment);
+        return new Json().with("condition", String.join(" AND ", texts)).with("question", asked.text).toString();
     }
 }

@@ -210,6 +210,12 @@ class ScanFacts {
         return true;
     }
 
+    /** Is it a scan of a table format of which nothing was decided, so that its conditions have to be looked for? */
+    boolean isUndecided() { return false; }
+
+    /** What such a scan's conditions are, as JSON: those of the planned table that has its columns; null without one. */
+    String conditionAmong(List planned) throws Exception { return null; }
+
     private synchronized long unknown(Decision decision) {
         if (unknown < 0) {
             unknown = decision.unknown(all());

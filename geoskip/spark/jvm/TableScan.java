@@ -136,7 +136,7 @@ public abstract class TableScan {
 
     static List removed(DataSourceV2Relation relation) throws Exception { return table(relation, true).removed(); }
 
-    private static TableScan table(DataSourceV2Relation relation, boolean anew) throws Exception {
+    static TableScan table(DataSourceV2Relation relation, boolean anew) throws Exception {
         for (DataSourceV2Format format : formats) {
             TableScan table = format.table(relation, anew);
             if (table != null) {
@@ -193,6 +193,9 @@ public abstract class TableScan {
      * where these are their names.
      */
     public abstract StructType lastingNames(StructType columns) throws Exception;
+
+    /** The lasting names of the columns of whose values each file of the table has one, by which the format leaves out files. */
+    public abstract List partitionColumns() throws Exception;
 
     /** The URIs of files that the latest version of the table has no more, and an older one has. */
     public abstract List removed() throws Exception;

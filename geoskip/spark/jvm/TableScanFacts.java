@@ -6,11 +6,14 @@ import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Set;
 import org.apache.hadoop.fs.Path;
 import @Dataset@;
 import @SparkSession@;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 
 /** What a scan of a table format read that lists its files itself, and what it could have. */
 class TableScanFacts extends ScanFacts {
@@ -20,11 +23,15 @@ class TableScanFacts extends ScanFacts {
     private final boolean enabled;
     private final Decision decision; // null where nothing was decided
     private final List conditions;
+    private final Set columns = new HashSet(); // ids
 
-    TableScanFacts(TableScan table, Scan scan, SparkSession session) {
+    TableScanFacts(TableScan table, BatchScanExec node, SparkSession session) {
         super(session);
         this.table = table;
-        this.scan = scan;
+        scan = node.scan();
+        for (Object column : ScalaInterop.list(node.output())) {
+            columns.add(((Attribute) column).exprId());
+        }
         this.session = session;
         decision = table.made == null ? null : table.made.decision;
         conditions = table.made == null ? Collections.emptyList() : table.made.conditions;
@@ -41,6 +48,7 @@ class TableScanFacts extends ScanFacts {
             filter.append(filter.length() == 0 ? "" : " AND ").append(text);
         }
         json.put("filter", filter.toString());
+        json.put("partitions", partitions());
         if (decision == null) {
             List roots = Collections.singletonList(new Path(table.root));
             return json.with("reason", table.reason != null && enabled ? table.reason : reason(roots, table.root, enabled)).toString();
@@ -48,6 +56,28 @@ class TableScanFacts extends ScanFacts {
         json.with("planning_seconds", decision.planningNanos / 1e9).with("unknown", decision.unknown(table))
                 .put("report", Json.raw(decision.reply));
         return json.toString();
+    }
+
+    private List partitions() {
+        try {
+            return table.partitionColumns();
+        } catch (Exception unknown) { // then indexes over them are suggested too
+            return Collections.emptyList();
+        }
+    }
+
+    String conditionAmong(List planned) throws Exception {
+        for (PlannedTable scan : planned) {
+            if (scan.has(columns)) {
+                return scan.summary(session);
+            }
+        }
+        return null;
+    }
+
+    boolean isUndecided() {
+        return decision == null && table.reason == null
+                && MetadataLocator.datasets(Collections.singletonList(new Path(table.root)), session).isEmpty();
     }
 
     /** Asked when the report is, since filters at run time may leave out more files than planning did. */
