@@ -15,6 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+from geoskip.cli.dataset_command import DatasetCommand
 from geoskip.cli.messages import in_commands
 from geoskip.errors import GeoskipError
 
@@ -59,7 +60,7 @@ def _report(error: Exception) -> int:
     if isinstance(error, typer.Abort):
         return INTERRUPTED
     if (shown := getattr(error, "format_message", None)) is not None:  # of Click, which typer may bring along
-        text, context = " ".join(shown().split()), getattr(error, "ctx", None)
+        text, context = " ".join(shown().split()).removeprefix("Invalid value: "), getattr(error, "ctx", None)
         if type(error).__name__ == "NoArgsIsHelpError":
             print(shown(), file=sys.stderr)
             return USE
@@ -144,7 +145,11 @@ def command(
         shown = ["[bold]Examples[/bold]", *(example.replace("[", "\\[") for example in examples)]
         paragraphs = (" ".join(text.split()) for text in (inspect.getdoc(function) or "").split("\n\n"))
         app.command(
-            name, help="\n\n".join(paragraphs), epilog="\n".join(shown) if examples else None, rich_help_panel=panel
+            name,
+            cls=DatasetCommand,
+            help="\n\n".join(paragraphs),
+            epilog="\n".join(shown) if examples else None,
+            rich_help_panel=panel,
         )(_expanded(function))
         return function
 

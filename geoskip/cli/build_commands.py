@@ -13,7 +13,7 @@ import typer
 
 from geoskip.cli.application import FAULT, command
 from geoskip.cli.completion import complete_columns, complete_kinds
-from geoskip.cli.datasets import Datasets, MetadataOptions, SparkOptions, is_local
+from geoskip.cli.datasets import Datasets, MetadataOptions, SparkOptions, distant
 from geoskip.cli.index_arguments import KINDS, index_of, parse_index
 from geoskip.cli.messages import in_commands
 from geoskip.cli.output import Json, show, show_json
@@ -71,6 +71,7 @@ class Mode(StrEnum):
     "geoskip index data/weather --prefix 'path, length=20' --index 'gaplist(id, gaps=4)'",
     "geoskip index data/csv --format csv --option header=true --option inferSchema=true --minmax temp",
     "geoskip index s3a://bucket/weather --minmax temp --master yarn",
+    "geoskip index --table db.weather --minmax temp --conf spark.sql.catalogImplementation=hive",
     panel="Indexes",
 )
 def index(
@@ -185,8 +186,8 @@ def _why_spark(paths: Sequence[str], spark: SparkOptions, metadata: MetadataOpti
     folder = metadata.metadata if metadata is not None else None
     places = [*paths, folder] if folder is not None else [*paths]
     if spark.needed_for(places):
-        if distant := [place for place in places if not is_local(place)]:
-            return f"{', '.join(distant)} is not on a local file system, which needs Spark"
+        if (why := distant(places)) is not None:
+            return why
         return f"{spark.format} needs Spark" if spark.format not in (None, "parquet") else "--spark needs Spark"
     if metadata is None:
         return None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from geoskip.cli.dataset_command import table_of
 from geoskip.cli.output import waiting
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingPackageError, NotIndexedError
 
@@ -32,8 +33,9 @@ _FORMATS = {"ParquetFileFormat": "parquet", "OrcFileFormat": "orc", "CSVFileForm
 _FORMATS |= {"TextFileFormat": "text", "AvroFileFormat": "avro"}
 """Spark's short names of formats, by the classes that metadata record."""
 
-Dataset_ = Annotated[str, typer.Argument(metavar="PATH", help="The dataset: a folder, a file or a quoted glob.")]
-Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help="The dataset: a folder, files, or a quoted glob.")]
+_PATH = "The dataset: a folder, a file or a quoted glob; or else --table."
+Dataset_ = Annotated[str, typer.Argument(metavar="PATH", help=_PATH)]
+Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help=_PATH)]
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,11 @@ class MetadataOptions:
 class SparkOptions:
     """Options for Spark."""
 
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A table of Spark's in place of PATH, as db.weather; its catalog by --conf.",
+                     rich_help_panel=DATASET),
+    ] = None  # fmt: skip
     spark: Annotated[
         bool, typer.Option("--spark", help="Use Spark, also where it is not needed.", rich_help_panel=SPARK)
     ] = False
@@ -158,9 +165,12 @@ class SparkOptions:
 
             if schema is not None:
                 options["schema"] = schema_of(schema)
+            table = table_of(paths[0])
+            path = paths[0] if len(paths) == 1 else list(paths)
             yield dataset(
                 spark,
-                paths[0] if len(paths) == 1 else list(paths),
+                path if table is None else None,
+                table=table,
                 format=format_,
                 metadata=metadata.metadata,
                 encryption=metadata.encryption(key),
@@ -187,8 +197,20 @@ def check_pyspark(why: str) -> None:
 
 
 def is_local(path: str) -> bool:
-    """Test whether a path is one of the local file system."""
-    return path.startswith("file:") or not _URI.match(path)
+    """Test whether a path is one of the local file system; a table is not."""
+    return table_of(path) is None and (path.startswith("file:") or not _URI.match(path))
+
+
+def distant(paths: Sequence[str]) -> str | None:
+    """Reason why Spark is needed for some paths or tables; None where all are on the local file system."""
+    if not (others := [path for path in paths if not is_local(path)]):
+        return None
+    tables = [f"the table {table}" for path in others if (table := table_of(path)) is not None]
+    return (
+        f"{tables[0]} needs Spark"
+        if tables
+        else f"{', '.join(others)} is not on a local file system, which needs Spark"
+    )
 
 
 @dataclass(frozen=True)
@@ -224,7 +246,8 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
     ``path`` may be the folder of the metadata itself. Raises NotIndexedError where there are none.
     """
     if not is_local(metadata.metadata or path) or (spark.needed_for([path]) and metadata.metadata is None):
-        with spark.dataset([path], metadata, f"{path} is not a local folder, which needs Spark") as handle:
+        places = [path] if metadata.metadata is None else [path, metadata.metadata]
+        with spark.dataset([path], metadata, distant(places) or "--spark needs Spark") as handle:
             yield handle.store
         return
     from geoskip.stores.log_files import local_path

@@ -30,6 +30,8 @@ _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"geoskip\.(?:files|build)\(\)", "geoskip"),
     (r"geoskip reads Parquet, other formats need Spark", "say which format it is: --format csv --option header=true"),
     (r"a time is a timedelta, a number of hours, or a text such as", "--retain takes a time such as"),
+    (r"^(table \S+ cannot be read: .*cannot be found\..*?)\.?$",
+     r"\1; give the settings of its catalog, as --conf spark.sql.catalogImplementation=hive"),
     (r"^(there is no file or folder \S+)$", r"\1; check the path, and quote a glob"),
     (r"(has no files to index)$", r"\1; name the folder that holds them"),
     (r"^(there is no index that is \w+( use)?)$", r"\1; geoskip describe PATH shows what there is"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from geoskip.metadata import Snapshot
     from geoskip.stores.base import Store
 
-_OF_METADATA = "A dataset, or the folder of its metadata."
+_OF_METADATA = "A dataset, or the folder of its metadata; or else --table."
 Indexed = Annotated[str, typer.Argument(metavar="PATH", help=_OF_METADATA)]
 Which = Annotated[
     list[str] | None,

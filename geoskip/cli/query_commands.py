@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from geoskip.cli.application import command
-from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, is_local, recorded_reader
+from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, distant, recorded_reader
 from geoskip.cli.output import Json, show, show_json, show_table, write_paths
 from geoskip.errors import InvalidSpecificationError
 
@@ -30,6 +30,7 @@ TimeZone = Annotated[
 @command(
     "geoskip explain data/weather \"WHERE temp > 30 AND city LIKE 'Os%'\"",
     'geoskip explain data/weather "temp > 30" --json | jq .files_kept',
+    'geoskip explain --table db.weather "temp > 30"',
     panel="Queries",
 )
 def explain(
@@ -162,10 +163,9 @@ _WHERE = re.compile(r"\s*where\b", re.IGNORECASE)
 
 def _why_spark(path: str, metadata: MetadataOptions, spark: SparkOptions) -> str | None:
     """Reason why only Spark answers, or None."""
-    places = [path, metadata.metadata or path]
+    places = [path] if metadata.metadata is None else [path, metadata.metadata]
     if spark.needed_for(places):
-        distant = next((place for place in places if not is_local(place)), None)
-        return f"{distant} is not on a local file system, which needs Spark" if distant else "--spark needs Spark"
+        return distant(places) or "--spark needs Spark"
     if not (folder := _folder(path, metadata)).is_dir():
         return None
     recorded = recorded_reader(metadata.store(folder))

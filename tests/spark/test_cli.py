@@ -64,6 +64,33 @@ def test_how_files_cluster_and_what_to_create_for_conditions_and_queries(spark: 
     assert jar.read_bytes().startswith(b"PK")
 
 
+@pytest.mark.slow
+def test_a_table_of_the_catalogue_stands_in_place_of_a_path(spark: Any, tmp_path: Path) -> None:
+    folder = four_tens(tmp_path)
+    spark.sql(f"CREATE TABLE cli_table USING parquet LOCATION '{folder}'")
+    given = ("--table", "cli_table")
+    try:
+        assert as_json("index", *given, "--minmax", "temp")["files"] == 4
+        assert as_json("explain", *given, "WHERE temp > 35")["files_kept"] == 1
+        assert as_json("files", "temp > 35", *given)["files"] == [str(folder / "part-3.parquet")]
+        assert as_json("report", "--table=cli_table", "temp > 35")["files_kept"] == 1
+        assert [each["index"] for each in as_json("describe", *given)["indexes"]] == ["minmax(temp)"]
+        assert as_json("refresh", *given)["read"] == 0
+        assert as_json("verify", *given)["ok"]
+        assert as_json("layout", *given, "temp")["files"] == 4
+        assert "minmax(id)" in json.dumps(as_json("recommend", *given, "id = 3", "--no-layouts"))
+        assert as_json("drop", *given, "minmax(temp)") == {"dropped": ["minmax(temp)"]}
+        assert as_json("restore", *given) == {"restored": ["minmax(temp)"]}
+        assert as_json("optimize", *given)["optimized"] is False
+        assert as_json("vacuum", *given)["indexes"] == []
+        verbs = [each["verb"] for each in as_json("history", *given)["operations"]]
+        assert verbs == ["create", "delete", "restore", "vacuum"]
+    finally:
+        spark.sql("DROP TABLE cli_table")
+    wrong = ran("describe", *given)
+    assert (wrong.exit_code, "cli_table" in wrong.stderr, "--conf" in wrong.stderr) == (1, True, True), wrong.stderr
+
+
 def test_what_spark_says_is_one_line(tmp_path: Path) -> None:
     folder = four_tens(tmp_path)
     geoskip.build(folder, geoskip.MinMax("temp"))

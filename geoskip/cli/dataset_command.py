@@ -1,0 +1,79 @@
+"""Commands on a dataset, which is named by a path or by ``--table``.
+
+A table stands where the path would, as ``table:db.weather``, so that what follows the path (a condition, columns,
+indexes) is read the same, and a command need not know of tables.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+__all__ = ["DatasetCommand", "table_of"]
+
+_OPTION = "--table"
+_TABLE = "table:"
+_PATHS = ("path", "paths")
+
+
+def table_of(path: str) -> str | None:
+    """Name of the table that stands in place of a path; None for a path.
+
+    >>> table_of("table:db.weather"), table_of("./table:db.weather")
+    ('db.weather', None)
+    """
+    return path.removeprefix(_TABLE) if path.startswith(_TABLE) else None
+
+
+class DatasetCommand(TyperCommand):
+    """A command whose first argument is a dataset, or that has ``--table`` in its place."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a line; raises BadParameter unless a path or a table is named, and not both."""
+        table = _named(args) if any(each.name in _PATHS for each in self.params) else None
+        try:
+            rest = super().parse_args(ctx, args if table is None else [_TABLE + table, *args])
+        except Exception as error:  # Click's, which is typer's own in some versions
+            if table is not None and "unexpected extra argument" in str(error):
+                raise _both(table, "a path", ctx) from None
+            if table is None and getattr(getattr(error, "param", None), "name", None) in _PATHS:
+                text = "Missing argument 'PATH': name a dataset by it, or by --table NAME"
+                raise typer.BadParameter(text, ctx) from None
+            if getattr(error, "ctx", ctx) is None:  # of which command it is
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+        if table is not None and (path := _path_in(ctx.params)) is not None:
+            raise _both(table, path, ctx)
+        return rest
+
+
+def _named(args: list[str]) -> str | None:
+    """The value of ``--table`` on a line; None where there is no such option, or no value."""
+    for number, word in enumerate(args):
+        if word == "--":
+            break
+        if word == _OPTION and number + 1 < len(args):
+            return args[number + 1]
+        if word.startswith(f"{_OPTION}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _path_in(params: dict[str, Any]) -> str | None:
+    """A path that was given beside a table; where a condition or a column may stand, one that is there."""
+    paths: list[str] | None = params.get("paths")
+    if paths is not None and len(paths) > 1:
+        return paths[1]
+    for name in ("where", "columns", "which", "queries"):
+        given = params.get(name)
+        first = given[0] if isinstance(given, list) and given else given
+        if isinstance(first, str) and first and os.path.exists(first):
+            return first
+    return None
+
+
+def _both(table: str, path: str, ctx: Any) -> typer.BadParameter:
+    return typer.BadParameter(f"{path} and {_OPTION} {table} are given: name the dataset by one of them", ctx)
