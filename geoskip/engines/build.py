@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ def build(
         Where another writer committed first, and the two contradict each other.
     """
     started = time.perf_counter()
-    wanted = [indexes] if isinstance(indexes, Index) else list(indexes)
+    wanted = list(indexes) if isinstance(indexes, Iterable) and not isinstance(indexes, str) else [indexes]
     if mode not in _MODES:
         raise InvalidSpecificationError(f"build(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
     if wanted and mode != "incremental":

@@ -66,6 +66,8 @@ def duckdb(connection: DuckDBPyConnection | None = None) -> NarrowedConnection:
     default one, as for ``duckdb.sql``. Needs ``pip install 'geoskip[duckdb]'``.
     """
     module = required("duckdb", "geoskip.duckdb()")
+    if connection is not None and not isinstance(connection, module.DuckDBPyConnection):
+        raise InvalidSpecificationError(f"geoskip.duckdb() wraps what duckdb.connect(...) returns, got {connection!r}")
     return NarrowedConnection(module.default_connection() if connection is None else connection)
 
 

@@ -25,6 +25,7 @@ from geoskip.engines.folder_listing import FolderListing, listed, located
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
+from geoskip.engines.time_texts import is_utc, zone_of
 from geoskip.engines.usable_indexes import schema_types, usable, without_old_times
 from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.metadata import IndexEntry, Snapshot
@@ -135,6 +136,10 @@ def files(
         Where there is no such path, and for a condition that cannot be read or names a column that there is not.
     """
     root, below = located(path)
+    if listing is not None and not isinstance(listing, FolderListing):
+        raise InvalidSpecificationError(f"listing= is what geoskip.listing(path) returns, got {listing!r}")
+    if time_zone is not None and not is_utc(time_zone) and zone_of(time_zone) is None:
+        raise InvalidSpecificationError(f"time_zone= is a name such as 'Europe/Oslo' or 'UTC', got {time_zone!r}")
     found = listing if listing is not None else _listed_now(root, below)
     if (found.root, found.below) != (root, below):
         raise InvalidSpecificationError(

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.sources.listed_files import near_path
 from geoskip.stores.log_files import local_path
 
 FOLDER = "_geoskip"
@@ -101,7 +102,9 @@ def located(path: str | os.PathLike[str]) -> tuple[str, str]:
         )
     found = os.path.abspath((local_path(text) if text.startswith("file:") else None) or os.path.expanduser(text))
     if not os.path.exists(found):
-        hint = "; give the folder, and conditions in where=" if any(sign in text for sign in "*?[{") else ""
+        hint = (
+            "; give the folder, and conditions in where=" if any(sign in text for sign in "*?[{") else near_path(found)
+        )
         raise DatasetNotFoundError(f"there is no file or folder {found}{hint}")
     folder = found
     while True:

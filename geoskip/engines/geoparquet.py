@@ -17,7 +17,7 @@ import shapely
 from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files
-from geoskip.errors import InvalidSpecificationError, UnknownColumnError
+from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
 from geoskip.predicates import TRUE, Column, Literal, Predicate
 from geoskip.stores.base import Store
 
@@ -114,9 +114,14 @@ def read_geoparquet(
 
 
 def _existing(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]:
+    if isinstance(points, str) or len(points) != 2:
+        raise InvalidSpecificationError(f"points= takes two names of columns such as ('lng', 'lat'), got {points!r}")
     for name in points:
         if name not in schema.names:
             raise UnknownColumnError(f"points= names {name!r}; the columns are {', '.join(schema.names)}")
+        kind = schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise UnsupportedColumnError(f"points= takes columns of numbers, and {name!r} is {kind}")
     return points
 
 

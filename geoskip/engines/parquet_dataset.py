@@ -19,7 +19,7 @@ from geoskip.engines.usable_indexes import schema_types
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
 from geoskip.metadata import Header
 from geoskip.sources.bound_indexes import FileRelation
-from geoskip.sources.listed_files import FileListing, glob_pattern, is_glob, literal_head, shared_folder
+from geoskip.sources.listed_files import FileListing, glob_pattern, is_glob, literal_head, near_path, shared_folder
 from geoskip.sources.parquet_schema import spark_schema, unread_columns
 from geoskip.sources.spark_defaults import PARQUET, default_settings, spark_version
 from geoskip.stores.log_files import local_path
@@ -53,7 +53,11 @@ class ParquetPaths:
 
         Raises DatasetNotFoundError for a path that is not there, InvalidSpecificationError for one that is not local.
         """
-        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        paths = list(path) if isinstance(path, Iterable) and not isinstance(path, str) else [path]
+        if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
+            raise InvalidSpecificationError(
+                f"geoskip.build() takes a folder, a file or a glob of Parquet, or a list of these, got {wrong[0]!r}"
+            )
         if not paths:
             raise DatasetNotFoundError("geoskip.build() got an empty list of paths")
         given = tuple(map(_absolute, paths))
@@ -61,7 +65,7 @@ class ParquetPaths:
         for one in given:
             found = [one] if os.path.exists(one) else _expanded(one) if is_glob(one) else []
             if not found:
-                raise DatasetNotFoundError(f"there is no file or folder {one}")
+                raise DatasetNotFoundError(f"there is no file or folder {one}{near_path(one)}")
             roots |= dict.fromkeys(found)
         return cls(given, tuple(roots))
 

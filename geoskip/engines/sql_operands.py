@@ -14,9 +14,10 @@ from typing import Any
 
 from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.constant_bounds import Constant, Engine
+from geoskip.engines.extras import required
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
 from geoskip.engines.time_texts import UNITS, SqlTime, instant_of, is_utc, time_of
-from geoskip.errors import UnknownColumnError
+from geoskip.errors import InvalidSpecificationError, UnknownColumnError
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.types import sql_type
 
@@ -29,6 +30,26 @@ _TYPES = {
     "BIGINT": "bigint", "SMALLINT": "smallint", "TINYINT": "tinyint", "TEXT": "string", "VARCHAR": "string",
 }  # fmt: skip
 """Spark's names of types by sqlglot's."""
+_QUOTES = {"spark": "`", "duckdb": '"'}
+_VALUES = ("Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "Neg", "DPipe", "Literal")
+"""sqlglot's names of what is never TRUE or FALSE in Spark."""
+
+
+def quoting_hint(text: str, names: Sequence[str], dialect: str) -> str:
+    """Return how to write a column whose name needs quotes and stands in a text without, or "".
+
+    >>> quoting_hint("first name = 'x'", ["name", "first name"], "spark")
+    '; write `first name` for the column first name'
+    """
+    mark = _QUOTES[dialect]
+    for name in names:
+        if not name.isidentifier() and name in text and mark + name not in text:
+            return f"; write {mark}{name}{mark} for the column {name}"
+    return ""
+
+
+def _classes(name: str) -> tuple[type, ...]:
+    return (getattr(required("sqlglot", "a condition in SQL").exp, name),)
 
 
 @dataclass(frozen=True)
@@ -87,7 +108,7 @@ class SqlOperands:
     ) -> None:
         engine = Engine(ieee=False, finer=dialect == "duckdb")
         self.builder = Builder(columns, engine)
-        self.dialect, self.zone = dialect, time_zone
+        self.text, self.dialect, self.zone = text, dialect, time_zone
         self.names = None if names is None else list(names)
         self.known: dict[str, list[str]] = {}
         for name in dict.fromkeys([*columns, *(names or ())]):
@@ -129,16 +150,38 @@ class SqlOperands:
     def _nested(self, column: Column | EngineCondition, name: str) -> Column | EngineCondition:
         fields = dict(sql_type(column.type).fields) if isinstance(column, Column) else {}
         same = [field for field in fields if field.lower() == name.lower()]
+        if fields and not same and self.names is not None:
+            raise UnknownColumnError(f"{column} has no field {name}; its fields are {', '.join(fields)}")
         return self.builder.nested(column, same[0] if len(same) == 1 else name)
 
     def _no_column(self, name: str, node: Any) -> UnknownColumnError:
         about = node.parts[-1].meta
         where = f" at line {about['line']}, column {about['col']}" if "line" in about else ""
+        if quoting := quoting_hint(self.text, self.names or (), self.dialect):
+            return UnknownColumnError(f"the dataset has no column {name}{where}{quoting}")
         near = get_close_matches(name.lower(), list(self.known), 1)
         hint = f"did you mean {self.known[near[0]][0]}? Its columns are" if near else "its columns are"
         listed = [*(self.names or ())]
         shown = ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")
         return UnknownColumnError(f"the dataset has no column {name}{where}; {hint} {shown}")
+
+    def reason_not_used(self, node: Any, shown: str) -> str:
+        """The sentence on a condition without a meaning that all engines share.
+
+        Raises UnknownColumnError for names in it that are no columns, InvalidSpecificationError where it is a value.
+        """
+        if self.dialect == "spark" and type(node).__name__ in _VALUES:
+            raise InvalidSpecificationError(f"{shown} is a value, not a condition: compare it with another one")
+        columns = [self.column(part) for part in node.find_all(*_classes("Column"))]
+        texts = [part.name for part in node.find_all(*_classes("Literal")) if part.is_string]
+        instants = any(isinstance(one, Column) and one.type == "timestamp" for one in columns)
+        if self.zone is None and instants and any(map(time_of, texts)):
+            return f"{shown} is not used: its texts are times of the engine's zone; give time_zone='UTC' or another"
+        for name in texts if not columns else ():
+            if name.lower() in self.known:
+                mark = _QUOTES[self.dialect]
+                return f"{shown} is not used: '{name}' is a text; the column is {mark}{name}{mark}"
+        return f"{shown} is not used: only its engine knows it"
 
     def _of_column(self, node: Any) -> object:
         found = self.column(node)

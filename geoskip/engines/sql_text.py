@@ -30,7 +30,7 @@ from geoskip.engines.agreed_functions import CATALYST
 from geoskip.engines.constant_bounds import NEGATED, Constant, conjunction, disjunction
 from geoskip.engines.extras import required
 from geoskip.engines.implied_conditions import EngineCondition, Rounded
-from geoskip.engines.sql_operands import ColumnSum, SqlOperands, StartOfUnit, TextLiteral
+from geoskip.engines.sql_operands import ColumnSum, SqlOperands, StartOfUnit, TextLiteral, quoting_hint
 from geoskip.engines.time_texts import DAY, SqlTime, instant_of, is_utc, starts, time_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import (
@@ -92,7 +92,7 @@ def predicate_of_sql(
     UnknownColumnError
         For a name that is not among ``names``.
     """
-    tree = parsed(text, dialect)
+    tree = parsed(text, dialect, names or ())
     translator = SqlTranslator(text, columns, dialect, time_zone, names)
     try:
         found = translator.condition(tree)
@@ -101,7 +101,7 @@ def predicate_of_sql(
     return found.true, translator.builder.reasons
 
 
-def parsed(text: str, dialect: str) -> Any:
+def parsed(text: str, dialect: str, names: Sequence[str] = ()) -> Any:
     """Parse a condition; raises InvalidSpecificationError with the position of what is wrong."""
     if dialect not in _DIALECTS:
         raise InvalidSpecificationError(f"dialect= is one of {', '.join(_DIALECTS)}, got {dialect!r}")
@@ -112,9 +112,8 @@ def parsed(text: str, dialect: str) -> Any:
         places = getattr(error, "errors", None) or [{}]
         where, near = places[0], str(places[0].get("highlight") or "")
         position = f" at line {where['line']}, column {where['col']}, near {near!r}" if near else ""
-        raise InvalidSpecificationError(
-            f"{text!r} is no condition in the dialect {dialect}{position}; write what stands after WHERE"
-        ) from None
+        hint = quoting_hint(text, names, dialect) or "; write what stands after WHERE"
+        raise InvalidSpecificationError(f"{text!r} is no condition in the dialect {dialect}{position}{hint}") from None
     except RecursionError:
         raise InvalidSpecificationError("the condition is nested too deep to be parsed; split it") from None
 
@@ -139,7 +138,10 @@ class SqlTranslator(SqlOperands):
         if kind in _CONDITIONS and handler is not None:
             return handler(node)
         if kind in ("Column", "Boolean", "Null"):
-            return self.builder.condition(self.operand(node))
+            part = self.operand(node)
+            if isinstance(part, Column) and self.dialect == "spark" and part.type not in ("boolean", None):
+                raise InvalidSpecificationError(f"{part} is {part.type}, not a condition: compare it with a value")
+            return self.builder.condition(part)
         found = self._spatial(node)
         if isinstance(found, Call) and found.type == "boolean":
             return EngineCondition(found, Not(found))
@@ -147,11 +149,9 @@ class SqlTranslator(SqlOperands):
 
     def not_used(self, node: Any) -> EngineCondition:
         """A condition without a meaning that all engines share; its columns are looked up all the same."""
-        for column in node.find_all(*_column_classes()):
-            self.column(column)
         text = node.sql(dialect=self.dialect)
         shown = text if len(text) <= 200 else text[:199] + "…"
-        self.unknown(f"{shown} is not used: only its engine knows it")
+        self.unknown(self.reason_not_used(node, shown))
         opaque = Opaque(shown)
         return EngineCondition(opaque, opaque)
 
@@ -429,10 +429,6 @@ _LIKE_ARGUMENTS = ("this", "expression", "negate")
 def _has_only(node: Any, *names: str) -> bool:
     """True where a node has no further settings, which a newer parser may add."""
     return all(name in names or not value for name, value in node.args.items())
-
-
-def _column_classes() -> tuple[type, ...]:
-    return (required("sqlglot", "a condition in SQL").exp.Column,)
 
 
 def _compared(op: str, left: Predicate, literal: Literal) -> Predicate:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from typing import overload
 
@@ -129,6 +130,21 @@ def _parse_line(line: str) -> ListedFile:
     size, time, uri = line.split(" ", 2)
     mtime, _, etag = time.partition(":")
     return ListedFile(uri.replace("\0", "\n"), int(size), int(mtime), etag or None)
+
+
+def near_path(path: str) -> str:
+    """Return a hint on the nearest existing name beside a local path that is not there, or "".
+
+    >>> near_path("/no/such/folder")
+    ''
+    """
+    folder, name = os.path.split(path.rstrip("/"))
+    try:
+        beside = [one for one in os.listdir(folder or ".") if not one.startswith((".", "_"))]
+    except OSError:
+        return ""
+    found = get_close_matches(name, beside, 1, 0.7)
+    return f"; did you mean {os.path.join(folder, found[0])}?" if found else ""
 
 
 def reason_not_indexable(name: str, files: Sequence[ListedFile]) -> str | None:

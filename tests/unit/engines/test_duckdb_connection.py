@@ -135,6 +135,8 @@ def test_a_registered_folder_is_read_as_it_is_at_each_query(con: Any, folder: Pa
     assert con.execute("SELECT max(b) FROM over_it").fetchall() == [(109,)]
     pq.write_table(table(11), folder / "month=01" / "11.parquet")
     assert con.execute("SELECT max(b) FROM main.over_it").fetchall() == [(119,)]
+    with pytest.raises(InvalidSpecificationError, match=r"wraps what duckdb\.connect.* got 'x.db'"):
+        geoskip.duckdb("x.db")  # type: ignore[arg-type]
     with pytest.raises(InvalidSpecificationError, match="takes a name"):
         con.register_dataset("", folder)
     with pytest.raises(DatasetNotFoundError):

@@ -256,6 +256,12 @@ def test_wrong_arguments_are_errors(folder: Path) -> None:
         geoskip.files(folder / "nothing")
     with pytest.raises(DatasetNotFoundError, match="give the folder"):
         geoskip.files(f"{folder}/*.parquet")
+    with pytest.raises(DatasetNotFoundError, match=f"did you mean {folder}"):
+        geoskip.files(f"{folder}x")
+    with pytest.raises(InvalidSpecificationError, match=r"listing= is what .* got 'x'"):
+        geoskip.files(folder, listing="x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidSpecificationError, match=r"time_zone= is a name such as 'Europe/Oslo' .* got 'Mars'"):
+        geoskip.files(folder, time_zone="Mars")
     with pytest.raises(InvalidSpecificationError, match="not a local path"):
         geoskip.files("s3://bucket/data")
     with pytest.raises(InvalidSpecificationError, match="where= is 7"):

@@ -15,7 +15,12 @@ import shapely
 from pandas.testing import assert_frame_equal
 
 import geoskip
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError
+from geoskip.errors import (
+    DatasetNotFoundError,
+    InvalidSpecificationError,
+    UnknownColumnError,
+    UnsupportedColumnError,
+)
 from tests.support.indexed_files import write_indexed
 
 SHAPES = [
@@ -145,6 +150,11 @@ def test_what_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
         geoskip.read_geoparquet(tmp_path / "plain.parquet")
     with pytest.raises(UnknownColumnError, match="'lng'"):
         geoskip.read_geoparquet(tmp_path / "plain.parquet", points=("lng", "lat"))
+    with pytest.raises(InvalidSpecificationError, match="takes two names of columns"):
+        geoskip.read_geoparquet(tmp_path / "plain.parquet", points="x")  # type: ignore[arg-type]
+    pq.write_table(pa.table({"x": ["1"]}), tmp_path / "texts.parquet")
+    with pytest.raises(UnsupportedColumnError, match="takes columns of numbers, and 'x' is string"):
+        geoskip.read_geoparquet(tmp_path / "texts.parquet", points=("x", "x"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidSpecificationError, match="no files"):
         geoskip.read_geoparquet(tmp_path / "empty")

@@ -327,11 +327,29 @@ def test_a_local_time_that_is_skipped_or_repeated_has_no_instant() -> None:
         ("a > 5; DROP TABLE x", InvalidSpecificationError, "near 'DROP'"),
         ("a > 5 GROUP BY a", InvalidSpecificationError, "near 'GROUP BY'"),
         ("", InvalidSpecificationError, "is no condition"),
+        ("b AND a", InvalidSpecificationError, "a is int, not a condition: compare it"),
+        ("a + 3", InvalidSpecificationError, r"a \+ 3 is a value, not a condition"),
+        ("first name = 'x'", InvalidSpecificationError, "near 'name'; write `first name` for the column first name"),
+        ("v1.2 > 3", UnknownColumnError, r"no column 2 at line 1, column 4; write `v1\.2` for the column"),
+        ("place.town = 'x'", UnknownColumnError, "place has no field town; its fields are city, zip"),
     ],
 )
 def test_a_wrong_condition_is_an_error_that_says_where(text: str, error: type[Exception], says: str) -> None:
+    names = {**NAMES, "first name": "string", "v1.2": "double", "place": "struct<city:string,zip:int>"}
     with pytest.raises(error, match=says):
-        predicate_of_sql(text, NAMES, "spark", names=tuple(NAMES))
+        predicate_of_sql(text, names, "spark", names=tuple(names))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ts > '2024-02-10'", "its texts are times of the engine's zone; give time_zone='UTC' or another"),
+        ("ts > 'soon'", "only its engine knows it"),
+        ("\"S\" = 'x'", "'S' is a text; the column is `S`"),
+    ],
+)
+def test_a_reason_says_what_makes_a_condition_useful(text: str, reason: str) -> None:
+    assert predicate_of_sql(text, NAMES, "spark", names=tuple(NAMES))[1][0].endswith(f" is not used: {reason}")
 
 
 def test_other_dialects_are_refused() -> None:
