@@ -38,7 +38,7 @@ def mutant(rule: str, *corpora: Callable[[], Corpus]) -> Callable[[Patch], Patch
     """A mutant, the rule that it breaks, and the corpora one of which must catch it."""
 
     def register(plant: Patch) -> Patch:
-        MUTANTS.append(pytest.param(plant, corpora, id=f"{plant.__name__} (section 8: {rule})"))
+        MUTANTS.append(pytest.param(plant, corpora, id=f"{plant.__name__} ({rule})"))
         return plant
 
     return register

@@ -42,7 +42,7 @@ Check = Callable[[], None]
 
 
 def mutant(rule: str, *checks: Check) -> Callable[[Patch], Patch]:
-    """A mutant, the rule of section 9 that it breaks, and what catches it."""
+    """A mutant, the rule of distances that it breaks, and what catches it."""
 
     def register(plant: Patch) -> Patch:
         MUTANTS.append(pytest.param(plant, checks, id=f"{plant.__name__} ({rule})"))

@@ -1,4 +1,4 @@
-"""What geoskip does not know exactly it leaves alone, and says why: issue 3, section 3."""
+"""What geoskip does not know exactly it leaves alone, and says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partition columns count as indexed exactly, by the catalogue's values: issue 3, section 3."""
+"""Partition columns count as indexed exactly, by the catalogue's values."""
 
 from __future__ import annotations
 

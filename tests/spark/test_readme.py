@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import tempfile
+import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 import geoskip
+from geoskip.cli import app
 from geoskip.metadata import bytes_of
 from geoskip.metadata.file_table import BUDGET_BYTES
 from geoskip.sources.declared_settings import PREFIX, SETTINGS, default_of, settings_table
@@ -18,6 +22,7 @@ from tests.conftest import SOAK
 from tests.support.readme import GUIDES, README, blocks, matches, run
 
 PAGES = (README, *GUIDES)
+MAKEFILE = (README.parent / "Makefile").read_text("utf-8")
 SETTINGS_PAGE = README.parent / "examples" / "guides" / "settings.md"
 
 
@@ -64,6 +69,26 @@ def test_links_lead_somewhere(page: Path) -> None:
         there = page.parent / target if target else page
         assert there.exists(), target
         assert not anchor or anchor in _anchors(there), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_that_do_not_run_have_no_mistake_of_syntax(page: Path) -> None:
+    """They need a cluster or a server; ``text`` is what a block prints."""
+    text, commands = page.read_text("utf-8"), set(get_command(app).commands)
+    for language, code in re.findall(r"^ *```(\w+)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
+        match language:
+            case "py":
+                compile(textwrap.dedent(code), page.name, "exec")
+            case "toml":
+                tomllib.loads(code)
+            case "bash":
+                targets = re.findall(r"^make ([\w-]+)", code, re.MULTILINE)
+                assert {f"{target}:" for target in targets} <= set(re.findall(r"^[\w-]+:", MAKEFILE, re.MULTILINE))
+            case "sh":
+                assert set(re.findall(r"^geoskip ([\w-]+)", code, re.MULTILINE)) <= commands
+            case _:
+                assert language in ("python", "shell", "text", "sql"), language
+    assert set(re.findall(r"^ {4}geoskip ([\w-]+)", _prose(page), re.MULTILINE)) <= commands
 
 
 def _prose(page: Path) -> str:

@@ -1,4 +1,4 @@
-"""Reports say what was truly read: issue 3, section 7."""
+"""Reports say what was truly read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of every shape skip, and return the same rows as with geoskip off: issue 3, section 3, "Transparent"."""
+"""Queries of every shape skip, and return the same rows as with geoskip off."""
 
 from __future__ import annotations
 
