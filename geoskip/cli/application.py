@@ -61,11 +61,12 @@ def _report(error: Exception) -> int:
         return INTERRUPTED
     if (shown := getattr(error, "format_message", None)) is not None:  # of Click, which typer may bring along
         text, context = " ".join(shown().split()).removeprefix("Invalid value: "), getattr(error, "ctx", None)
+        text = text.replace("Value error, ", "").rstrip(".")
         if type(error).__name__ == "NoArgsIsHelpError":
             print(shown(), file=sys.stderr)
             return USE
         command = context.command_path if context is not None else "geoskip"
-        _say(f"{text.rstrip('.')}; see {command} --help")
+        _say(f"{text} See {command} --help" if text.endswith("?") else f"{text}; see {command} --help")
         return USE
     _say(sentence(error))
     return 1
@@ -105,7 +106,12 @@ def _print_version(wanted: bool) -> None:
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
-EXIT_CODES = """[bold]Exit codes[/bold]
+EXIT_CODES = """[bold]To begin with[/bold]
+geoskip index data/weather --minmax temp
+geoskip explain data/weather "WHERE temp > 30"
+geoskip doctor
+
+[bold]Exit codes[/bold]
   0    done
   1    an error: of the data, the metadata, the machine or a value
   2    a missing or unknown command, option or argument

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from geoskip.indexes.base import Index
     from geoskip.sources.build_report import BuildReport
 
-_INDEXES = "Indexes (repeatable)"
+_INDEXES = "Indexes, each of a column or SQL expression (repeatable)"
 
 
 def _kind(name: str, help: str) -> Any:
-    option = typer.Option(f"--{name}", metavar="EXPR", help=f"{help}: {KINDS[name]!r}.", rich_help_panel=_INDEXES,
+    option = typer.Option(f"--{name}", metavar="EXPR", help=f"{help}, as of {KINDS[name]!r}.", rich_help_panel=_INDEXES,
                           autocompletion=complete_columns)  # fmt: skip
     return Annotated[list[str], option]
 
@@ -79,7 +79,7 @@ def index(
     indexes: IndexOptions,
     metadata: MetadataOptions,
     spark: SparkOptions,
-    key: Annotated[str | None, typer.Option(help="The key of --keys that protects new metadata.")] = None,
+    key: Annotated[str | None, typer.Option(help="The name of the key in --keys that protects new metadata.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that read files, without Spark.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -122,7 +122,7 @@ def refresh(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that read files, without Spark.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Update the metadata to the files of now.
+    """Index new and changed files, and forget those that are gone.
 
     quick reads no data: it forgets changed and deleted files, and counts those that an incremental refresh would index.
     """

@@ -42,6 +42,10 @@ class DatasetCommand(TyperCommand):
             if table is None and getattr(getattr(error, "param", None), "name", None) in _PATHS:
                 text = "Missing argument 'PATH': name a dataset by it, or by --table NAME"
                 raise typer.BadParameter(text, ctx) from None
+            if "unexpected extra argument" in str(error) and any(each.name == "where" for each in self.params):
+                raise typer.BadParameter(
+                    f'{error}: write the whole condition in quotes, as in "temp > 30"', ctx
+                ) from None
             if getattr(error, "ctx", ctx) is None:  # of which command it is
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise

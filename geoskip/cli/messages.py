@@ -55,7 +55,7 @@ def in_commands(text: str) -> str:
     """
     for call, command in _COMMANDS:
         text = re.sub(call, command, text)
-    return _INDEX.sub(_option, text)
+    return _INDEX.sub(_option, text.replace(".;", ";"))
 
 
 def _option(found: re.Match[str]) -> str:

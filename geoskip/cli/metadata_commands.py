@@ -118,7 +118,9 @@ def history(
     path: Indexed,
     metadata: MetadataOptions,
     spark: SparkOptions,
-    entries: Annotated[bool, typer.Option("--entries", help="The log itself, a JSON object an entry.")] = False,
+    entries: Annotated[
+        bool, typer.Option("--entries", help="Print the log itself instead, a JSON object an entry.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the operations on the indexes of a dataset: who, when, on how many files, with what result."""
@@ -252,7 +254,7 @@ def vacuum(
     metadata: MetadataOptions,
     spark: SparkOptions,
     retain: Annotated[
-        str, typer.Option(metavar="TIME", help="Keep snapshots replaced less long ago, as '7 days'.")
+        str, typer.Option(metavar="TIME", help="Keep snapshots that were in use within this time.")
     ] = "7 days",
     as_json: Json = False,
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -67,6 +68,12 @@ def write_paths(paths: Sequence[str], *, null: bool) -> None:
     for path in paths:
         output.write(os.fsencode(path) + end)
     output.flush()
+
+
+def check_folder_of(file: Path) -> None:
+    """Raise BadParameter where there is no folder for a file to write."""
+    if not file.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}: name a file in one that is there")
 
 
 @contextmanager

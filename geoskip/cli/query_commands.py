@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ import typer
 
 from geoskip.cli.application import command
 from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, distant, recorded_reader
-from geoskip.cli.output import Json, show, show_json, show_table, write_paths
+from geoskip.cli.messages import in_commands
+from geoskip.cli.output import Json, check_folder_of, show, show_json, show_table, write_paths
 from geoskip.errors import InvalidSpecificationError
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ def files(
     """Print the paths of the files that may hold a row for which a condition is true."""
     with opened_report(path, where, metadata, spark, time_zone) as report:
         paths = [_plain(file) for scan in report.scans for file in scan.paths(not skipped)]
+        if where and report.files_kept == report.files_total and report.reasons:
+            print(f"geoskip: no file is skipped: {in_commands(report.reasons[0])}", file=sys.stderr)
     if as_json:
         show_json({"files": paths})
     else:
@@ -94,10 +98,14 @@ def report(
     spark: SparkOptions,
     where: Where = "",
     time_zone: TimeZone = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page for a browser.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write a page for a browser.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Report on a query with a condition: as text, JSON, or an HTML page to send to a colleague."""
+    if html is not None:
+        check_folder_of(html)
     with opened_report(path, where, metadata, spark, time_zone) as found:
         if html is not None:
             found.to_html(html)

@@ -10,7 +10,7 @@ import typer
 
 from geoskip.cli.application import command
 from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, check_pyspark, pairs_of
-from geoskip.cli.output import Json, show, show_json, waiting
+from geoskip.cli.output import Json, check_folder_of, show, show_json, waiting
 
 _QUERY = re.compile(r"\s*(select|with|from)\b", re.IGNORECASE)
 
@@ -65,16 +65,30 @@ def recommend(
         show(str(found))
 
 
-@command("geoskip thrift-server --port 10000 --conf spark.master=yarn", name="thrift-server", panel="Clients")
+@command(
+    "geoskip thrift-server --port 10000 --master yarn",
+    "beeline -u jdbc:hive2://localhost:10000",
+    name="thrift-server",
+    panel="Clients",
+)
 def thrift_server(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at.")] = 10000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at; 0 for a free one.")] = 10000,
     host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 for all.")] = "localhost",
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master, such as local[4], yarn or spark://host:7077.")
+    ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's, as in spark.master=yarn.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A setting of Spark's, as in spark.sql.warehouse.dir=/data/tables."),
     ] = None,
 ) -> None:
-    """Serve JDBC clients, such as beeline, whose queries skip files, until Ctrl-C."""
+    """Serve JDBC clients, such as beeline, whose queries skip files, until Ctrl-C.
+
+    Prints the address for clients on standard output, once it serves. Tables are those of the Hive metastore, by
+    default one in the working directory; --conf spark.sql.catalogImplementation=in-memory keeps them with the server.
+    """
     settings = pairs_of(conf or (), "--conf", "spark.driver.memory=4g")
+    settings |= {"spark.master": master} if master else {}
     check_pyspark("a Thrift server needs Spark")
     from geoskip.spark.jdbc.thrift_server import run
 
@@ -83,11 +97,11 @@ def thrift_server(
 
 @command("geoskip extension-jar geoskip-extension.jar", name="extension-jar", panel="Clients")
 def extension_jar(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The jar to write.")], as_json: Json = False
+    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="The jar to write.")],
+    as_json: Json = False,
 ) -> None:
     """Make the jar that switches geoskip on by spark.sql.extensions, for servers and shells."""
-    if not file.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {file.parent}: name a file in one that is there")
+    check_folder_of(file)
     check_pyspark("the compiler of the jar is one of Spark's")
     from geoskip.spark.jdbc.extension_jar import EXTENSION, USE
     from geoskip.spark.jdbc.extension_jar import extension_jar as write_jar

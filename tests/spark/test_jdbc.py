@@ -1,4 +1,4 @@
-"""JDBC clients of real Thrift servers: one of Spark's own with the extension's jar, one in a Python driver."""
+"""JDBC clients of real Thrift servers: Spark's own with the jar of the extension, and ``geoskip thrift-server``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
 }
+METASTORE = "spark.hadoop.javax.jdo.option.ConnectionURL=jdbc:derby:memory:metastore;create=true"
 PATIENCE = 300.0
 
 
@@ -51,8 +52,8 @@ class Client:
 
 
 @contextmanager
-def server(folder: Path, command: list[str], port: int) -> Iterator[None]:
-    """A server in a process of its own, killed at the end with all that it has started; it listens in the end."""
+def server(folder: Path, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A server in a process of its own, killed at the end with all that it has started."""
     folder.mkdir()
     config = {**SETTINGS, "spark.sql.warehouse.dir": str(folder / "warehouse")}
     settings = [part for key, value in config.items() for part in ("--conf", f"{key}={value}")]
@@ -68,9 +69,10 @@ def server(folder: Path, command: list[str], port: int) -> Iterator[None]:
             start_new_session=True,
         )
     try:
-        yield
+        yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -110,15 +112,21 @@ def test_jdbc_clients_create_indexes_and_skip_files(spark: Any, tmp_path: Path) 
             *("--hiveconf", "hive.server2.thrift.bind.host=127.0.0.1"),
         ],
         "driver": [
-            *(sys.executable, "-m", "geoskip.spark.jdbc.thrift_server", "{settings}"),
+            *(sys.executable, "-m", "geoskip", "thrift-server", "{settings}", "--master", "local[2]"),
+            *("--conf", "spark.sql.catalogImplementation=hive", "--conf", METASTORE),
             *("--port", str(ports["driver"]), "--host", "127.0.0.1"),
         ],
     }
     with ExitStack() as servers:
-        for name, command in commands.items():
-            servers.enter_context(server(tmp_path / name, command, ports[name]))
+        started = {name: servers.enter_context(server(tmp_path / name, each)) for name, each in commands.items()}
         for name, port in ports.items():
             check(spark._jvm, port, tmp_path / name)
+        os.killpg(started["driver"].pid, signal.SIGINT)  # as Ctrl-C does
+        assert started["driver"].wait(PATIENCE) == 0
+        printed = (tmp_path / "driver" / "log.txt").read_text(errors="replace").splitlines()
+        assert f"jdbc:hive2://127.0.0.1:{ports['driver']}" in printed
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", ports["driver"]), 1)
 
 
 def check(jvm: Any, port: int, folder: Path) -> None:

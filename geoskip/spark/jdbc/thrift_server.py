@@ -7,6 +7,9 @@ Each connection has a session of its own, with the functions that are registered
 from __future__ import annotations
 
 import argparse
+import signal
+import socket
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,8 +22,10 @@ from geoskip.errors import EnvironmentProblem
 from geoskip.spark.session import enable, java, session
 
 _SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
-_PORT = "hive.server2.thrift.port"
+_PORTS = ("hive.server2.thrift.port", "hive.server2.thrift.http.port")
 _HOST = "hive.server2.thrift.bind.host"
+_PATIENCE = 10.0
+"""Seconds."""
 
 
 def serve(spark: SparkSession, *, port: int = 10000, host: str = "localhost") -> Any:
@@ -38,30 +43,72 @@ def serve(spark: SparkSession, *, port: int = 10000, host: str = "localhost") ->
     Raises
     ------
     EnvironmentProblem
-        Where the session's Spark has no Thrift server.
+        Where the session's Spark has no Thrift server, or it does not listen at the address.
     """
     enable(spark)
     java(spark).geoskip.share(spark._jsparkSession)
-    settings: Any = spark.sparkContext._jsc.hadoopConfiguration()
-    settings.set(_PORT, str(port))
-    settings.set(_HOST, host)
-    server = getattr(spark._jvm, _SERVER)
+    jvm: Any = spark._jvm
+    settings = [spark.sparkContext._jsc.hadoopConfiguration()]
+    hive = jvm.org.apache.hadoop.hive.ql.session.SessionState
+    if not isinstance(hive, JavaPackage) and (client := hive.get()) is not None:
+        settings.append(client.getConf())  # once there is a client of a metastore, the server takes its settings
+    for each in settings:
+        each.set(_HOST, host)
+        for name in _PORTS:
+            each.set(name, str(port))
+    server = getattr(jvm, _SERVER)
     if isinstance(server, JavaPackage):  # Py4J's notion of a class that is not there
         raise EnvironmentProblem(
             "this Spark has no Thrift server: its jars lack spark-hive-thriftserver, which PySpark of PyPI and the "
             "distributions with Hive have"
         )
-    return server.startWithContext(spark._jsparkSession.sqlContext())
+    started = server.startWithContext(spark._jsparkSession.sqlContext())
+    try:
+        socket.create_connection((host, port), _PATIENCE).close()
+    except OSError as error:
+        started.stop()
+        raise EnvironmentProblem(
+            f"the Thrift server does not listen at {host}:{port} ({error.strerror or error}); look for settings of "
+            "hive.server2 in hive-site.xml that say otherwise"
+        ) from None
+    return started
+
+
+def free_port(host: str, port: int) -> int:
+    """Return the port, for 0 a free one; raises EnvironmentProblem where nothing can listen at it."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.create_server(address[:2], family=family) as opened:
+            return int(opened.getsockname()[1])
+    except OSError as error:
+        why = str(error.strerror).partition(" (while")[0]
+        raise EnvironmentProblem(
+            f"a server cannot listen at {host}:{port}: {why}; give another --port, 0 for a free one, or another --host"
+        ) from None
 
 
 def run(port: int, host: str, config: Mapping[str, str]) -> None:
-    """Serve over a session of its own until it is interrupted; ``config`` has settings of Spark's."""
+    """Serve over a session of its own until it is interrupted or terminated.
+
+    Parameters
+    ----------
+    port, host
+        The address to listen at; port 0 for a free one. Raises EnvironmentProblem where it is taken.
+    config
+        Settings of Spark's.
+    """
+    port = free_port(host, port)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print("geoskip: starting Spark", file=sys.stderr, flush=True)
     spark = session("geoskip-thrift-server", config={"spark.sql.catalogImplementation": "hive", **config})
-    serve(spark, port=port, host=host)
-    print(f"jdbc:hive2://{host}:{port}", flush=True)
-    with suppress(KeyboardInterrupt):
-        threading.Event().wait()
-    spark.stop()
+    try:
+        serve(spark, port=port, host=host)
+        print(f"jdbc:hive2://{host}:{port}", flush=True)
+        print("geoskip: serves JDBC clients at this address until Ctrl-C", file=sys.stderr, flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    finally:
+        spark.stop()
 
 
 def main() -> None:
