@@ -104,7 +104,7 @@ class SparkOptions:
     ] = None
     format: Annotated[
         str | None,
-        typer.Option(help="parquet, orc, csv, json, text, avro, delta or iceberg.", rich_help_panel=SPARK),
+        typer.Option(help="parquet, orc, csv, json, text, avro, delta, iceberg or hudi.", rich_help_panel=SPARK),
     ] = None
     option: Annotated[
         list[str],

@@ -172,7 +172,7 @@ def struct_tested_for_null(expressions: Iterable[Predicate], reader: Reader) -> 
     Where a file lacks the struct's fields that a query reads, Spark takes the struct for NULL; these fields depend on
     the columns that are read beside it.
     """
-    if not reader.is_of("Parquet", "GeoParquet", "DeltaParquet", "iceberg"):
+    if not reader.is_of("Parquet", "GeoParquet", "DeltaParquet", "HoodieFileGroupReaderBasedParquet", "iceberg"):
         return None
     tested = (vertex.child for expression in expressions for vertex in walk(expression) if isinstance(vertex, IsNull))
     inner = (vertex for child in tested for vertex in walk(child) if isinstance(vertex, Column))

@@ -309,15 +309,14 @@ def _iceberg_version(loader: Any) -> str:
     )
 
 
+def _hudi_version(loader: Any) -> str:
+    return str(loader.loadClass("org.apache.hudi.HoodieFileIndex").getPackage().getImplementationVersion())
+
+
 _TABLE_FORMATS = (
     _TableFormat("Delta", "org.apache.spark.sql.delta.", "DeltaFormat", _delta_version, ("4.0.",)),
     _TableFormat("Iceberg", "org.apache.iceberg.spark.", "IcebergFormat", _iceberg_version, ("1.10.",)),
-)
-
-
-_HUDI = (
-    "a table of Hudi: geoskip has nothing that narrows its HoodieFileIndex, which Hudi's own rules and reader name, "
-    "and which has no interface by which files could be left out"
+    _TableFormat("Hudi", "org.apache.hudi.", "HudiFormat", _hudi_version, ("1.0.2",)),
 )
 
 
@@ -332,7 +331,6 @@ class JvmBridge:
             .getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
             .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
         )
-        self.geoskip.missing("org.apache.hudi.", _HUDI)
         self.geoskip.recognise(STATEMENTS)
         for table_format in _TABLE_FORMATS:
             _add_format(spark, self.geoskip, table_format)

@@ -46,7 +46,7 @@ from geoskip.statements import (
 from geoskip.statements.tokens import Span, error_at
 
 Rows = list[tuple[Any, ...]]
-_FORMATS = ("parquet", "orc", "csv", "json", "text", "avro", "delta", "iceberg", "binaryfile")
+_FORMATS = ("parquet", "orc", "csv", "json", "text", "avro", "delta", "iceberg", "hudi", "binaryfile")
 """Formats whose paths may stand where a table may: csv.`/data/log`."""
 _RESERVED = ("spark", "path", "table", "store", "encryption")
 """Arguments of :func:`geoskip.dataset` that are no options of a statement."""

@@ -130,6 +130,11 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
             raise InvalidSpecificationError(
                 f"append() needs a handle of one folder or table, not of {source.name}: it says where to write"
             )
+        if source.format == "hudi":
+            raise InvalidSpecificationError(
+                f"append() does not write {source.name}, a table of Hudi, whose writer is given the record key and the "
+                "operation: frame.write.format('hudi').options(...).mode('append').save(path), then refresh_index()"
+            )
         options = {name: value for name, value in source.options.items() if name != "schema"}
         try:
             state = source.current_state()
@@ -150,7 +155,7 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
 
 
 def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
-    """Warn where the files belong to a table of Delta or Hudi, whose own readers geoskip leaves alone."""
+    """Warn where the files belong to a table of Delta or Hudi, which is read as plain files here."""
     if state.relation.table:
         return
     folder = HadoopFolder(state.relation.root)

@@ -65,6 +65,7 @@ class Chosen:
 
 _OWN_REWRITES = {
     "Delta": "OPTIMIZE ... ZORDER BY",
+    "Hudi": "CALL run_clustering(..., order => '...')",
     "Iceberg": "CALL system.rewrite_data_files(..., strategy => 'sort', sort_order => 'zorder(...)')",
 }
 

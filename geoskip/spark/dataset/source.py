@@ -64,7 +64,11 @@ class _LastFrame(NamedTuple):
     is_table: bool
 
 
-_LOGS = {"delta": ("_delta_log", ".json"), "iceberg": ("metadata", "version-hint.text")}
+_LOGS = {
+    "delta": ("_delta_log", ".json"),
+    "iceberg": ("metadata", "version-hint.text"),
+    "hudi": (".hoodie", "hoodie.properties"),
+}
 """Folders of table formats' logs and ends of names in them, by Spark's names of the formats."""
 
 
