@@ -120,14 +120,15 @@ def test_inserts_upserts_deletes_and_time_travel(spark: Any, tmp_path: Path, kep
     write(rows(spark, 40, 50), tmp_path, "insert", **of_partitions)
     assert kept(LATE)[0] == 1 + cut  # new files are read
     assert dataset.refresh_index().read == cut
-    assert kept("temp % 7 = 6 AND temp > 45")[0] == 1  # 48
+    assert kept("temp % 7 = 6 AND temp > 45")[0] == cut
+    assert kept("temp > 49")[0] == 0
 
-    moved = rows(spark, 3, 4).selectExpr("id", "205L AS temp", "2 AS version", "half", "name")
+    moved = rows(spark, 39, 40).selectExpr("id", "205L AS temp", "2 AS version", "half", "name")
     second = write(moved, tmp_path, "upsert", **of_partitions)
     assert kept("temp > 200")[0] == 1
     assert dataset.refresh_index().read == 1
     assert kept("temp % 7 = 2 AND temp > 200")[0] == 1
-    assert kept("temp % 7 = 3 AND temp > 200")[0] == 0
+    assert kept("temp > 205")[0] == 0
 
     third = write(rows(spark, 34, 35), tmp_path, "delete", **of_partitions)
     assert dataset.refresh_index().read == 1

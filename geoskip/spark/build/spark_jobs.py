@@ -21,7 +21,7 @@ _WAYS_OUT = (
     (r"Unable to infer schema", "no file there has rows of that format: check the path and format=, or give schema="),
     (
         r"Failed to find the data source|Unsupported data source type",
-        "format= takes parquet, orc, avro, csv, json, text, and delta, iceberg, hudi where the session has their jars",
+        "format= takes parquet, orc, avro, csv, json or text, and with the jars of these delta, iceberg or hudi",
     ),
     (r"S3AFileSystem not found", "the package org.apache.hadoop:hadoop-aws, of Spark's Hadoop, brings it"),
     (r"No FileSystem for scheme \"?s3n?\b", "Spark reads S3 by addresses that begin with s3a://"),

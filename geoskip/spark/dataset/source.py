@@ -215,16 +215,13 @@ class DatasetSource:
             return self._pinned(self.read(spark))
         except AnalysisException as error:
             why = with_way_out(sentence(error))
-            if self.format in _LOGS and "data source" in why:
-                why = (
-                    f"it is a table of {self.format.title()}, which this session has no jar of ({why}); with "
-                    "format='parquet' its files are indexed as they are, for queries that read them so"
-                )
-            raise DatasetNotFoundError(f"{self.name} cannot be read: {why}") from None
+            raise self._without_jar(why) or DatasetNotFoundError(f"{self.name} cannot be read: {why}") from None
         except (PySparkException, Py4JJavaError) as error:
             if attempts > 1 and _GONE.search(reason_of(error)):
                 return self._frame(spark, attempts - 1)
             why = with_way_out(reason_of(error))
+            if (missing := self._without_jar(why)) is not None:
+                raise missing from None
             if _NO_FOOTER.search(why):
                 found = _SUFFIX.search(why)
                 if found is None:
@@ -232,6 +229,15 @@ class DatasetSource:
                 elif found[1] != self.format.lower():
                     why = f"{found[0]} is not {self.format} by its name; give format={found[1]!r} to dataset()"
             raise InvalidSpecificationError(f"{self.name} cannot be read: {why}") from error
+
+    def _without_jar(self, why: str) -> DatasetNotFoundError | None:
+        """Error for a table whose format Spark does not find, None for any other reason of Spark's."""
+        if self.format not in _LOGS or "data source" not in why:
+            return None
+        return DatasetNotFoundError(
+            f"{self.name} cannot be read: it is a table of {self.format.title()}, which this session has no jar of "
+            f"({why}); with format='parquet' its files are indexed as they are, for queries that read them so"
+        )
 
     def _pinned(self, frame: DataFrame) -> DataFrame:
         """DataFrame of one version of a table with a log, so that a build reads what was listed; others stay."""

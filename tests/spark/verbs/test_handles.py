@@ -146,6 +146,11 @@ def test_an_empty_folder_and_a_table_of_delta_are_named(spark: Any, tmp_path: Pa
     (tmp_path / "delta/_delta_log").mkdir()
     with pytest.warns(UserWarning, match="is a table of Delta: .* not where they read it as delta"):
         assert geoskip.dataset(spark, tmp_path / "delta").create_index(MinMax("a")).files == 1
+    write(tmp_path / "hudi", "0.parquet", [1])
+    (tmp_path / "hudi/.hoodie").mkdir()
+    (tmp_path / "hudi/.hoodie/hoodie.properties").touch()
+    with pytest.raises(DatasetNotFoundError, match="a table of Hudi, which this session has no jar of .*'parquet'"):
+        geoskip.dataset(spark, tmp_path / "hudi")
 
 
 def test_a_session_that_was_stopped_is_named() -> None:
