@@ -223,6 +223,8 @@ def _has_constants(call: Predicate) -> bool:
 def _of_columns(vertex: Predicate, columns: Sequence[Column]) -> Iterator[Index]:
     """Iterate over indexes of one column each, with their parameters."""
     for column in columns:
+        if sql_type(column.type).kind in ("map", "array"):  # which have no order
+            continue
         if column.type == "geometry" or sql_type(column.type).kind == "binary":
             yield from _built(GeoBox, [column], _BOXES)
         for kind, variants in _VARIANTS.items():

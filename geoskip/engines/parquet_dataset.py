@@ -54,7 +54,7 @@ class ParquetPaths:
         Raises DatasetNotFoundError for a path that is not there, InvalidSpecificationError for one that is not local.
         """
         paths = list(path) if isinstance(path, Iterable) and not isinstance(path, str) else [path]
-        if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
+        if wrong := [one for one in paths if not isinstance(one, str | os.PathLike) or not os.fspath(one)]:
             raise InvalidSpecificationError(
                 f"geoskip.build() takes a folder, a file or a glob of Parquet, or a list of these, got {wrong[0]!r}"
             )

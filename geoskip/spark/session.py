@@ -30,7 +30,7 @@ from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from geoskip.errors import EnvironmentProblem
+from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.registry.installed import load_mappings
 from geoskip.spark.catalog import KEYS, DatasetCatalog
 from geoskip.spark.rule.bridge import Bridge
@@ -69,6 +69,10 @@ def session(
     config
         Spark's keys with their values.
     """
+    if not isinstance(app_name, str) or not isinstance(config, Mapping | None):
+        raise InvalidSpecificationError(
+            f"session() takes a name and config={{'spark.master': 'local[4]'}}, got {app_name!r} and config={config!r}"
+        )
     builder = SparkSession.builder.appName(app_name)
     for key, value in (config or {}).items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)

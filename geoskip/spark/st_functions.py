@@ -45,6 +45,8 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
 
     On a cluster a small job looks for what the functions import, and a warning names all that the workers lack.
     """
+    if not hasattr(spark, "_jsparkSession"):
+        raise EnvironmentProblem(f"register_functions() takes a SparkSession whose driver is here, got {spark!r}")
     _register_literals()
     by_the_jar = sedona is not False and is_there(spark)
     if by_the_jar:

@@ -25,10 +25,14 @@ def parse_item(text: str, tokens: Sequence[Token], following: Token) -> IndexIte
     """
     if not tokens:
         raise error_at(text, following.span, f"expected an index, got {following}", _FORMS)
+    if (unclosed := _unclosed(tokens)) is not None:
+        raise error_at(text, unclosed.span, "this parenthesis is not closed", "close it with )")
     opening = _opening(tokens)
     before = tokens if opening is None else tokens[:opening]
     if len(tokens) == 1 and _plain(tokens[0]) not in _types_by_name():
         way_out = f"name it after the expression, as in {tokens[0]} MINMAX; the types are {_names()}"
+        if tokens[0].kind == "quoted" and "(" in tokens[0].name():
+            way_out = f"write the text of an index without back-quotes: {tokens[0].name()}"
         raise error_at(text, tokens[0].span, f"expected an index type for {tokens[0]}, got none", way_out)
     *expression, name = before if before else [tokens[0]]
     kind = _kind_of(text, name, tokens)
@@ -60,6 +64,17 @@ def _opening(tokens: Sequence[Token]) -> int | None:
         if depth == 0:
             return place
     return None
+
+
+def _unclosed(tokens: Sequence[Token]) -> Token | None:
+    """The last parenthesis that none of the tokens closes."""
+    opened: list[Token] = []
+    for token in tokens:
+        if token.kind == "sign" and token.value == "(":
+            opened.append(token)
+        elif token.kind == "sign" and token.value == ")" and opened:
+            opened.pop()
+    return opened[-1] if opened else None
 
 
 def _types_by_name() -> dict[str, type[Index]]:

@@ -150,7 +150,7 @@ def what_if(
     """
     check_share(sample, confidence)
     source = require_dataset(dataset)._source
-    if not isinstance(indexes, Iterable | Index | None):
+    if isinstance(indexes, str) or not isinstance(indexes, Iterable | Index | None):
         raise InvalidSpecificationError(f"what_if(indexes=) takes indexes such as [MinMax('temp')], got {indexes!r}")
     proposed = [indexes] if isinstance(indexes, Index) else list(indexes or ())
     if not proposed and layout is None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
+from geoskip.sources.listed_files import near_path
 from geoskip.sources.progress import progress_display
 from geoskip.spark.workers import explained
 
@@ -32,6 +33,8 @@ _WAYS_OUT = (
 
 def with_way_out(sentence: str) -> str:
     """A sentence of Spark's, followed by advice where there is some."""
+    if gone := re.search(r"Path does not exist: file:(/.+?)\.?$", sentence):
+        return sentence + near_path(gone[1])
     found = next((way for pattern, way in _WAYS_OUT if re.search(pattern, sentence)), None)
     return sentence if found is None else f"{sentence.rstrip('. ')}; {found}"
 

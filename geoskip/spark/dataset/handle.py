@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import warnings
 from collections.abc import Sequence
@@ -105,6 +106,9 @@ def dataset(
         raise InvalidSpecificationError(
             f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
         )
+    for name in reader_options:
+        if near := difflib.get_close_matches(name.lower().replace("_", ""), _ARGUMENTS, 1, 0.8):
+            raise InvalidSpecificationError(f"dataset() has no argument {name}; did you mean {_ARGUMENTS[near[0]]}=?")
     if nested := [name for name, value in reader_options.items() if isinstance(value, dict)]:
         raise InvalidSpecificationError(
             f"dataset({nested[0]}=) takes one option's value, got {reader_options[nested[0]]!r}: the reader's options "
@@ -127,8 +131,11 @@ def dataset(
     return Dataset(source, bound)
 
 
+_ARGUMENTS = {name.replace("_", ""): name for name in dataset.__kwdefaults__ or ()}
+
+
 def _path(given: object, name: str) -> str:
-    if not isinstance(given, str | os.PathLike):
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise InvalidSpecificationError(f"dataset({name}) takes the path of a folder, got {given!r}")
     return os.fsdecode(given)
 

@@ -41,7 +41,7 @@ from geoskip.sources.verification import VerifyResult, check_sample, compare_wit
 from geoskip.spark.analysis import bind
 from geoskip.spark.dataset.create_refresh import ENGINE, create, report
 from geoskip.spark.dataset.source import DatasetSource, SparkData
-from geoskip.spark.session import java, known
+from geoskip.spark.session import check_session, java, known
 from geoskip.statements.statement import DescribeStatement
 from geoskip.stores.base import Store
 
@@ -227,6 +227,7 @@ def history_frame(source: DatasetSource) -> DataFrame:
 
 def datasets(spark: SparkSession) -> dict[str, Snapshot]:
     """Indexed datasets that this driver has met: the latest snapshot by root, unreachable ones left out."""
+    check_session(spark)
     found: dict[str, Snapshot] = {}
     for root in known.roots():
         with suppress(MetadataError):

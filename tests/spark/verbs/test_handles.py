@@ -94,9 +94,18 @@ def test_paths_are_texts_or_path_objects(spark: Any, place: Path, tmp_path: Path
 
 WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "a number as path": (lambda spark, handle: geoskip.dataset(spark, 3), "takes the path of a folder, got 3"),
+    "an empty path": (lambda spark, handle: geoskip.dataset(spark, ""), "takes the path of a folder, got ''"),
     "a number in a list": (lambda spark, handle: geoskip.dataset(spark, ["x", 3]), "takes the path of a folder, got 3"),
     "a number as metadata": (lambda spark, handle: geoskip.dataset(spark, handle.path, metadata=3), "metadata="),
     "a text as store": (lambda spark, handle: geoskip.dataset(spark, handle.path, store="x"), "stores.Store, got 'x'"),
+    "a misspelt argument": (
+        lambda spark, handle: geoskip.dataset(spark, handle.path, metadta="x"),
+        "dataset() has no argument metadta; did you mean metadata=?",
+    ),
+    "a text as index to try": (
+        lambda spark, handle: geoskip.what_if(handle, "a", queries=["SELECT 1"]),
+        "what_if(indexes=) takes indexes such as [MinMax('temp')], got 'a'",
+    ),
     "a text as keys": (lambda spark, handle: geoskip.dataset(spark, handle.path, encryption="x"), "Encryption, got"),
     "a text as share": (lambda spark, handle: handle.verify("half"), "takes a share above 0 and up to 1, got 'half'"),
     "a text as interval": (lambda spark, handle: handle.keep_fresh("hourly"), "takes seconds above 0, got 'hourly'"),
@@ -142,6 +151,8 @@ def test_an_empty_folder_and_a_table_of_delta_are_named(spark: Any, tmp_path: Pa
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetNotFoundError, match="check the path and format="):
         geoskip.dataset(spark, tmp_path / "empty")
+    with pytest.raises(DatasetNotFoundError, match=f"does not exist: .*; did you mean {tmp_path}/empty"):
+        geoskip.dataset(spark, tmp_path / "emty")
     write(tmp_path / "delta", "0.parquet", [1])
     (tmp_path / "delta/_delta_log").mkdir()
     with pytest.warns(UserWarning, match="is a table of Delta: .* not where they read it as delta"):

@@ -124,6 +124,10 @@ def test_the_columns_that_tests_read_are_those_to_order_by() -> None:
 
 
 def test_types_of_columns_decide_what_is_proposed() -> None:
+    value = Call("getmapvalue", (Column("props", "map<string,string>"), Literal("k", "string")), type="string")
+    texts = set(map(str, index_candidates([Comparison("=", value, Literal("x", "string"))]).indexes))
+    assert "valuelist(props['k'])" in texts
+    assert "valuelist(props)" not in texts
     column = Column("b", "binary")
     kinds = {index.kind for index in index_candidates([Comparison("=", column, Literal(b"x", "binary"))]).indexes}
     assert "bloomfilter" in kinds

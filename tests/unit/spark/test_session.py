@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 import geoskip
-from geoskip.errors import EnvironmentProblem
+from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.spark import session as launch
 from geoskip.spark import st_functions as sedona_jar
 
@@ -129,5 +129,12 @@ def test_a_session_of_spark_connect_is_answered_by_what_its_server_can_do() -> N
     for call in (geoskip.enable, geoskip.last_report, lambda spark: geoskip.dataset(spark, "/data")):
         with pytest.raises(EnvironmentProblem, match=r"got one of Spark Connect.*geoskip\.connect_server\(spark\)"):
             call(remote)
-    with pytest.raises(EnvironmentProblem, match=r"driver is here, got 'spark': geoskip\.enable"):
-        geoskip.enable("spark")  # type: ignore[arg-type]
+    for call in (geoskip.enable, geoskip.register_functions, geoskip.datasets):
+        with pytest.raises(EnvironmentProblem, match="driver is here, got 'spark'"):
+            call("spark")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arguments", [{"app_name": 5}, {"config": "spark.master"}], ids=str)
+def test_a_session_takes_a_name_and_settings(arguments: Any) -> None:
+    with pytest.raises(InvalidSpecificationError, match=r"takes a name and config=\{'spark.master': .* got "):
+        geoskip.session(**arguments)
