@@ -11,28 +11,47 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.engines.extras import required
-from geoskip.engines.folder_listing import FolderListing
+from geoskip.engines.folder_listing import FolderListing, listed
 from geoskip.errors import InvalidSpecificationError
 
 _TYPES = {"integer": "int", "long": "bigint", "date": "date", "string": "string"}
 _MAPPED = "delta.columnMapping.mode"
 
 
-def table_listing(root: str, below: str = "") -> FolderListing | None:
-    """List the files of a table's latest version; None for a folder that is no table.
+def table_format(root: str) -> str | None:
+    """The format of the table in a folder: Delta, Iceberg or Hudi; None for a folder without."""
+    if os.path.isdir(os.path.join(root, "_delta_log")):
+        return "Delta"
+    metadata = Path(root) / "metadata"
+    if metadata.is_dir() and any(metadata.glob("*.metadata.json")):
+        return "Iceberg"
+    return "Hudi" if os.path.isdir(os.path.join(root, ".hoodie")) else None
+
+
+def listed_now(root: str, below: str = "") -> FolderListing:
+    """List the files of a folder or of one below it; of a table those of its latest version.
 
     Raises InvalidSpecificationError for a table of Iceberg or Hudi, and for one of Delta that cannot be read.
     """
-    if os.path.isdir(os.path.join(root, "_delta_log")):
+    kind = table_format(root)
+    if kind is None:
+        return listed(root, below)
+    if kind == "Delta":
         return _of_delta(root, below)
-    metadata = Path(root) / "metadata"
-    iceberg = metadata.is_dir() and any(metadata.glob("*.metadata.json"))
-    if iceberg or os.path.isdir(os.path.join(root, ".hoodie")):
+    raise InvalidSpecificationError(
+        f"{root} is a table of {kind}, whose files are those that its metadata name: without Spark geoskip does not "
+        "read these; ask through Spark"
+    )
+
+
+def refuse_unlike(found: FolderListing, caller: str) -> FolderListing:
+    """Return a listing; raises InvalidSpecificationError where files have other rows than the table."""
+    if found.unlike:
         raise InvalidSpecificationError(
-            f"{root} is a table of {'Iceberg' if iceberg else 'Hudi'}, whose files are those that its metadata name: "
-            "without Spark geoskip does not read these; ask through Spark"
+            f"{caller} reads Parquet files, and {found.root} is a Delta table with {found.unlike}, of which these are "
+            "not the rows or columns; read it through Spark, or drop the feature from the table"
         )
-    return None
+    return found
 
 
 def _of_delta(root: str, below: str) -> FolderListing:
@@ -53,7 +72,8 @@ def _of_delta(root: str, below: str) -> FolderListing:
     notes = []
     if "deletionVectors" in features:
         notes.append("files may have deletion vectors: the rows that these delete are in the files, and counted")
-    names = [] if (about.configuration or {}).get(_MAPPED, "none") != "none" else list(about.partition_columns)
+    mapped = (about.configuration or {}).get(_MAPPED, "none") != "none"
+    names = [] if mapped else list(about.partition_columns)
     texts = {name: [_text(row.get(name)) for row in actions["partition"].to_pylist()] for name in names}
     count = actions.num_rows
     return FolderListing(
@@ -66,6 +86,9 @@ def _of_delta(root: str, below: str) -> FolderListing:
         partitions=pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
         types={name: kind for name in names if (kind := types.get(name)) is not None},
         notes=tuple(notes),
+        unlike=" and ".join(
+            name for name, used in (("deletion vectors", bool(notes)), ("column mapping", mapped)) if used
+        ),
     )
 
 

@@ -30,6 +30,7 @@ from geoskip.engines.duckdb_statement import (
     functions_of,
     head_and_query,
     literal,
+    named,
     parquet_of,
     parsed,
     quoted,
@@ -84,6 +85,7 @@ class NarrowedConnection:
         self._files = ParquetFiles(self._run)
         self._names: dict[str, str] = {}
         self._viewed: dict[str, list[str]] = {}
+        self._refused: dict[str, InvalidSpecificationError] = {}
         self._report = Report(())
         try:  # a query's Python variables are the caller's, some frames up
             self._session("SET python_scan_all_frames = true", [])
@@ -139,11 +141,13 @@ class NarrowedConnection:
         name
             The name; a temporary view of this name is replaced.
         path
-            The local folder, with the files that Spark would read: not those whose names begin with ``_`` or ``.``.
+            The local folder, with the files that Spark would read: not those whose names begin with ``_`` or ``.``,
+            and of a Delta table those of its log.
         store, metadata
             The store of the metadata, or their folder, where they are not beside the data.
 
-        Raises InvalidSpecificationError for an empty name or a folder without files, DatasetNotFoundError for none.
+        Raises InvalidSpecificationError for an empty name, a folder without files, a table of Iceberg or Hudi, and one
+        of Delta with deletion vectors or column mapping; DatasetNotFoundError for no folder.
         """
         if not isinstance(name, str) or not name.strip():
             raise InvalidSpecificationError(f"register_dataset() takes a name for the folder, got {name!r}")
@@ -176,9 +180,14 @@ class NarrowedConnection:
 
     def _refresh_views(self) -> None:
         """Bring the views of registered folders up to date, for what is not seen through."""
+        self._refused.clear()
         for name, folder in self._names.items():
             try:
                 self._make_view(name, folder)
+            except InvalidSpecificationError as error:  # a table that has deletion vectors by now
+                self._refused[name] = error
+                self._viewed.pop(name, None)
+                self._session(f"DROP VIEW IF EXISTS temp.{quoted(name)}", [])
             except (GeoskipError, NotUnderstoodError, OSError):  # the folder is gone: DuckDB says so if it is read
                 continue
 
@@ -188,7 +197,7 @@ class NarrowedConnection:
             return
         if not names:
             raise InvalidSpecificationError(f"there are no files in {folder}; give the folder of a Parquet dataset")
-        call = Parquet((), "", frozenset(), 0, 0, "").text(names)
+        call = self._files.reader(folder).text(names)
         self._session(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT * FROM {call}", [])
         self._viewed[lowered(name)] = names
 
@@ -216,7 +225,13 @@ class NarrowedConnection:
                 why = str(error).partition("\n")[0]
                 self._report = Report((), (f"the statement runs as it is written: over fewer files, {why}",))
         self._refresh_views()
-        return run(query)
+        try:
+            return run(query)
+        except module.CatalogException as error:
+            for name, reason in self._refused.items():
+                if name in lowered(str(error)):
+                    raise reason from error
+            raise
 
     def _narrowed(self, query: str, parameters: Any) -> str | None:
         """The text over fewer files, and the report; None for a statement that runs as it is."""
@@ -227,7 +242,7 @@ class NarrowedConnection:
         self._files.matched.clear()
         try:
             head, body = head_and_query(query)
-            statement = _Statement(self._run, self._session, self._files, self._names, query, _named(parameters))
+            statement = _Statement(self._run, self._session, self._files, self._names, query, named(parameters))
             text = head + statement.narrowed(body)
         except (NotUnderstoodError, module.Error, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
             why = str(error).partition("\n")[0]
@@ -240,13 +255,6 @@ class NarrowedConnection:
         scans = [replace(scan, planning_seconds=seconds) for scan in scans]
         self._report = Report(tuple(scans), tuple(statement.notes), lambda: {"sql": query})
         return text if text != query else None
-
-
-def _named(parameters: Any) -> dict[str, Any]:
-    """Parameters by their names, or by their numbers from 1."""
-    if isinstance(parameters, Mapping):
-        return {str(name): value for name, value in parameters.items()}
-    return {str(number): value for number, value in enumerate(parameters or (), 1)}
 
 
 Query = Callable[[str, Sequence[Any]], "list[tuple[Any, ...]]"]
@@ -310,8 +318,7 @@ class _Statement:
         if found is None and name in self.names and self._view_text(ref) is not None:
             start, stop = self._place(ref, query, tokens)
             alias = "" if ref.get("alias") else ref["table_name"]
-            folder = self.names[name]
-            return Parquet((folder,), "", frozenset(), start, stop, alias, folder=folder)
+            return self.files.reader(self.names[name], start, stop, alias)
         return found
 
     def _answer(self, parquet: Parquet, scan: TableScan) -> str | None:

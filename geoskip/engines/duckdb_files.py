@@ -15,15 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geoskip.engines.delta_listing import listed_now, refuse_unlike, table_format
 from geoskip.engines.duckdb_scopes import GLOB_MARKS, lowered
-from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run
+from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, quoted
 from geoskip.engines.files import KeptFiles, files
-from geoskip.engines.folder_listing import FolderListing, listed, located
-from geoskip.errors import DatasetNotFoundError
+from geoskip.engines.folder_listing import FolderListing, located
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.predicates import Column, Predicate, walk
 from geoskip.report import Scan
 from geoskip.stores.base import Store
@@ -58,8 +60,8 @@ class ParquetFiles:
     """Functions that were registered in the database, by which its ``ST_`` names mean the shapely-backed ones."""
     matched: dict[Any, list[str]] = field(default_factory=dict)
     """The files of readers; cleared with each statement, as are the listings."""
-    listings: dict[str, FolderListing] = field(default_factory=dict)
-    """The files of datasets by their folder; cleared with each statement."""
+    listings: dict[tuple[str, str], FolderListing] = field(default_factory=dict)
+    """The files of datasets by their folder and what is read below it; cleared with each statement."""
     _same_times: dict[Any, bool] = field(default_factory=dict)
     _described: OrderedDict[Any, list[tuple[str, str]]] = field(default_factory=OrderedDict)
 
@@ -87,13 +89,38 @@ class ParquetFiles:
 
     def of_folder(self, folder: str) -> list[str]:
         """The files of a registered dataset, in the order of their paths."""
-        root, below = located(folder)
-        found = listed(root, below) if below else self._listed(root)
+        found = self._of_table(folder)
         head = found.root.rstrip("/") + "/"
         names = [head + path for path in found.path.to_pylist()]
         if any(mark in name for name in names for mark in GLOB_MARKS) or found.unnameable:
             raise NotUnderstoodError(f"the name of a file in {folder} is not Unicode, or has one of * ? [")
         return names
+
+    def reader(self, folder: str, start: int = 0, stop: int = 0, alias: str = "") -> Parquet:
+        """The reader of a registered dataset, with the options that give it the columns of a Delta table.
+
+        Raises InvalidSpecificationError for a Delta table with partitions that DuckDB takes otherwise from the paths.
+        """
+        found = self._of_table(folder)
+        if found.partitions is None:
+            return Parquet((folder,), "", frozenset(), start, stop, alias, folder=folder)
+        hive = {name: _HIVE_TYPES.get(found.types.get(name, "")) for name in found.partitions.column_names}
+        for name, kind in hive.items():
+            if kind is None or not _are_in_paths(name, found.path, found.partitions[name]):
+                raise InvalidSpecificationError(
+                    f"{found.root} is a Delta table with a partition column {name} that DuckDB does not read from the "
+                    "paths of its files as Delta does; use geoskip.pyarrow_dataset() or geoskip.scan_polars()"
+                )
+        options = {"union_by_name": "true"}  # files of one table have the columns of the times when they were written
+        if hive:
+            types = ", ".join(f"{quoted(name)}: {kind}" for name, kind in hive.items())
+            options |= {"hive_partitioning": "true", "hive_types": f"{{{types}}}"}
+        text = "".join(f", {name} = {value}" for name, value in options.items())
+        return Parquet((folder,), text, frozenset(options), start, stop, alias, folder=folder)
+
+    def _of_table(self, folder: str) -> FolderListing:
+        """The files of a registered dataset; those of a Delta table are those of its log."""
+        return refuse_unlike(self._listed(*located(folder)), "geoskip.duckdb()")
 
     def columns(self, parquet: Parquet, names: Sequence[str]) -> list[tuple[str, str]]:
         """Names and types of the columns that DuckDB gives a reader of these files, in order."""
@@ -155,12 +182,12 @@ class ParquetFiles:
             True where the session's zone is not UTC, so that DuckDB shifts the times of files that have others than the
             first file: with a zone or without, INT96 among the latter.
         """
-        answers = self._asked(names, predicate)
+        answers, reasons = self._asked(names, predicate, by_log=bool(parquet.folder))
         skipped = {path for answer in answers for path in answer.report.skipped_files()}
         if zoned and (times := _times_of(predicate)):
             skipped = self._of_same_times(skipped, times)
         kept = [name for name in names if _absolute(name) not in skipped]
-        reasons = list(dict.fromkeys(reason for answer in answers for reason in answer.report.noted))
+        reasons = list(dict.fromkeys([*reasons, *(reason for answer in answers for reason in answer.report.noted)]))
         text, kept = self._text(parquet, names, kept, by_file, reasons)
         scan = _scan(parquet, names, kept, self._bytes(names), self._bytes(kept), str(predicate), reasons)
         effects = [answer.report.effects for answer in answers]
@@ -195,31 +222,39 @@ class ParquetFiles:
             paths = list(paths)
             return {path for path, alike in zip(paths, pool.map(same, paths), strict=True) if alike}
 
-    def _asked(self, names: Sequence[str], predicate: Predicate) -> list[KeptFiles]:
-        """The answers of the datasets in which the files lie."""
+    def _asked(self, names: Sequence[str], predicate: Predicate, *, by_log: bool) -> tuple[list[KeptFiles], list[str]]:
+        """The answers of the datasets in which the files lie, of tables if listed ``by_log``, and reasons."""
         answers: dict[str, KeptFiles] = {}
+        tables: dict[str, str] = {}
         for folder in dict.fromkeys(_absolute(name).rpartition("/")[0] for name in names):
-            if any(folder == root or folder.startswith(root.rstrip("/") + "/") for root in answers):
+            if any(folder == root or folder.startswith(root.rstrip("/") + "/") for root in (*answers, *tables)):
                 continue
             root = next((known for known in self.datasets if f"{folder}/".startswith(f"{known}/")), None)
             try:
                 root = root or located(folder)[0]
+                if not by_log and (kind := table_format(root)) is not None:
+                    tables[root] = kind
+                    continue
                 store, metadata = self.datasets.get(root, (None, None))
                 answers[root] = files(root, predicate, store=store, metadata=metadata, listing=self._listed(root))
             except DatasetNotFoundError:  # gone since: DuckDB says so
                 continue
-        return list(answers.values())
+        return list(answers.values()), [
+            f"{root} is a table of {kind}, and a path reads files that its log may have removed or whose columns have "
+            "other names: all are read; register_dataset() reads a Delta table by its log"
+            for root, kind in tables.items()
+        ]
 
-    def _listed(self, root: str) -> FolderListing:
-        """The files of a dataset, listed once a statement."""
-        if root not in self.listings:
-            self.listings[root] = listed(root)
-        return self.listings[root]
+    def _listed(self, root: str, below: str = "") -> FolderListing:
+        """The files of a dataset or of a folder in it, listed once a statement."""
+        if (root, below) not in self.listings:
+            self.listings[root, below] = listed_now(root, below)
+        return self.listings[root, below]
 
     def _bytes(self, names: Sequence[str]) -> int:
         """The bytes of files, by the listings where they are in one."""
         known: dict[str, int] = {}
-        for root, listing in self.listings.items():
+        for (root, _), listing in self.listings.items():
             head = root.rstrip("/") + "/"
             known.update(zip((head + path for path in listing.path.to_pylist()), listing.sizes.tolist(), strict=True))
         return sum(known[path] if (path := _absolute(name)) in known else _stamp(path)[0] for name in names)
@@ -316,6 +351,25 @@ def _times_of(predicate: Predicate) -> dict[str, str]:
     return {each.name: each.type for each in columns if each.type in ("timestamp", "timestamp_ntz")}
 
 
+_HIVE_TYPES = {"int": "INTEGER", "bigint": "BIGINT", "date": "DATE", "string": "VARCHAR"}
+
+
+def _are_in_paths(column: str, paths: pa.Array, values: pa.ChunkedArray) -> bool:
+    """True if DuckDB reads a partition column from the folders of the paths as the log has it.
+
+    >>> _are_in_paths("p", pa.array(["p=a%20b/1.parquet"]), pa.chunked_array([["a b"]]))
+    True
+    """
+    return all(
+        f"{column}={_DEFAULT_PARTITION}" in path.split("/")[:-1]
+        if value is None
+        else value.upper() not in ("", "NULL", _DEFAULT_PARTITION)
+        and f"{column}={value}" in map(unquote, path.split("/")[:-1])
+        for path, value in zip(paths.to_pylist(), values.to_pylist(), strict=True)
+    )
+
+
+_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 

@@ -133,6 +133,13 @@ def with_parameters(node: Any, values: Mapping[str, Any]) -> Any:
     return {key: with_parameters(part, values) for key, part in node.items()}
 
 
+def named(parameters: Any) -> dict[str, Any]:
+    """Parameters by their names, or by their numbers from 1."""
+    if isinstance(parameters, Mapping):
+        return {str(name): value for name, value in parameters.items()}
+    return {str(number): value for number, value in enumerate(parameters or (), 1)}
+
+
 def _of_python(value: Any) -> Json | None:
     match value:
         case bool():

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from geoskip.clauses import KEEP_NONE, Mask
 from geoskip.engines.agreed_functions import is_agreed
-from geoskip.engines.delta_listing import table_listing
-from geoskip.engines.folder_listing import FolderListing, listed, located
+from geoskip.engines.delta_listing import listed_now
+from geoskip.engines.folder_listing import FolderListing, located
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
@@ -85,7 +85,7 @@ def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadat
     files of then. ``store`` and ``metadata`` are those of :func:`files`.
     """
     root, below = located(path)
-    found = _listed_now(root, below)
+    found = listed_now(root, below)
     try:
         snapshot = latest_snapshot(root, store_of(root, store, metadata))
     except MetadataError:  # the questions report it
@@ -140,7 +140,7 @@ def files(
         raise InvalidSpecificationError(f"listing= is what geoskip.listing(path) returns, got {listing!r}")
     if time_zone is not None and not is_utc(time_zone) and zone_of(time_zone) is None:
         raise InvalidSpecificationError(f"time_zone= is a name such as 'Europe/Oslo' or 'UTC', got {time_zone!r}")
-    found = listing if listing is not None else _listed_now(root, below)
+    found = listing if listing is not None else listed_now(root, below)
     if (found.root, found.below) != (root, below):
         raise InvalidSpecificationError(
             f"listing= is of {os.path.join(found.root, found.below)}, the files are asked of "
@@ -207,11 +207,6 @@ _TRANSLATORS = {
     "polars": ("polars_expression", "predicate_of_polars"),
 }
 """Modules and functions that translate conditions, by the packages of these."""
-
-
-def _listed_now(root: str, below: str) -> FolderListing:
-    table = table_listing(root, below)
-    return listed(root, below) if table is None else table
 
 
 def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[str, str]) -> PartitionColumns:

@@ -50,6 +50,8 @@ class FolderListing:
         Spark's names of the types of partition columns, where a table's log has them.
     notes
         Sentences on the listing, for reports.
+    unlike
+        The reason why the rows and columns in the files are not those of the table; empty where they are.
     """
 
     root: str
@@ -62,6 +64,7 @@ class FolderListing:
     partitions: pa.Table | None = None
     types: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unlike: str = ""
     token: int = field(default_factory=itertools.count(1).__next__)
 
     def __len__(self) -> int:

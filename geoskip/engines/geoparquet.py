@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import shapely
 
 from geoskip.engines.agreed_functions import spatial_call
+from geoskip.engines.delta_listing import refuse_unlike
 from geoskip.engines.extras import required
-from geoskip.engines.files import KeptFiles, files
+from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
 from geoskip.predicates import TRUE, Column, Literal, Predicate
 from geoskip.stores.base import Store
@@ -72,14 +73,16 @@ def read_geoparquet(
     Raises
     ------
     InvalidSpecificationError, UnknownColumnError, DatasetNotFoundError
-        For a mask that is no region, a name that is no geometry column, and a path without files.
+        For a mask that is no region, a name that is no geometry column, a path without files, and a Delta table with
+        deletion vectors or column mapping, whose rows only a reader of Delta has.
 
     Needs ``pip install 'geoskip[geopandas]'``.
     """
     geopandas = required("geopandas", "geoskip.read_geoparquet()")
     import pandas
 
-    every = files(path, None, store=store, metadata=metadata)
+    found = refuse_unlike(listing(path, store=store, metadata=metadata), "geoskip.read_geoparquet()")
+    every = files(path, None, store=store, metadata=metadata, listing=found)
     if not every:
         raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
     dataset = pq.ParquetDataset([file.path for file in every], partitioning="hive")
@@ -94,23 +97,23 @@ def read_geoparquet(
     kept = every
     if region is not None:
         where = spatial_call("ST_Intersects", (seen, Literal(region, "geometry")), "spark")
-        kept = files(path, where, store=store, metadata=metadata)
+        kept = files(path, where, store=store, metadata=metadata, listing=found)
         if geometry and not any(count for _, count in kept.report.clauses()):
             kept = _with_box_in(kept, geometry, region)
     names = [file.path for file in kept]
     options = {"schema": dataset.schema, "partitioning": dataset.partitioning, **options}
     if points is None:
-        found = geopandas.read_parquet(names or every[0].path, columns=columns, **options)
+        frame = geopandas.read_parquet(names or every[0].path, columns=columns, **options)
     else:
-        found = _of_points(names or every[0].path, columns, points, crs, options)
+        frame = _of_points(names or every[0].path, columns, points, crs, options)
     if not names:
-        found = found.iloc[:0]
+        frame = frame.iloc[:0]
     if region is not None:
-        numbered = found.index.name is None and found.index.equals(pandas.RangeIndex(len(found)))
-        found = found[found.intersects(region)]
-        found = found.reset_index(drop=True) if numbered else found
-    found.attrs["geoskip"] = kept.report.to_dict()
-    return found
+        numbered = frame.index.name is None and frame.index.equals(pandas.RangeIndex(len(frame)))
+        frame = frame[frame.intersects(region)]
+        frame = frame.reset_index(drop=True) if numbered else frame
+    frame.attrs["geoskip"] = kept.report.to_dict()
+    return frame
 
 
 def _existing(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]:

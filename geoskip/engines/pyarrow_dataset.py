@@ -80,7 +80,12 @@ def is_delta(path: str | os.PathLike[str]) -> bool:
 
 def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:
     """The dataset as pyarrow makes it of all files, or deltalake of a table."""
-    located(path)  # or an error that says what is wrong with the path
+    root, below = located(path)  # or an error that says what is wrong with the path
+    if below and is_delta(root):
+        raise InvalidSpecificationError(
+            f"{os.fspath(path)} is inside of the Delta table {root}, whose log says which of its files are of now; "
+            "give the table, and a condition on its partitions"
+        )
     if not is_delta(path):
         return ds.dataset(os.path.abspath(os.fspath(path)), format="parquet", partitioning="hive")
     table = required("deltalake", f"{caller} of a Delta table").DeltaTable

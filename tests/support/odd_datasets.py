@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import deltalake
@@ -50,6 +51,22 @@ def make_delta(folder: Path, **partitions: str) -> None:
     by = {"partition_by": schema, "partition_strategy": "hive"} if partitions else {}
     deltalake.convert_to_deltalake(folder, **by)
     aside.rename(folder / "_geoskip")
+
+
+def require_feature(folder: Path, *features: str, **configuration: str) -> None:
+    """Write the next entry of a Delta table's log, which demands features of its readers, and tells settings."""
+    table = deltalake.DeltaTable(folder)
+    about, entry = table.metadata(), folder / "_delta_log" / f"{table.version() + 1:020}.json"
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    schema = json.loads(table.schema().to_json())
+    for number, field in enumerate(schema["fields"] if "columnMapping" in features else (), 1):
+        named = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
+        field["metadata"].update(named)
+    metadata = {
+        "id": str(about.id), "format": {"provider": "parquet", "options": {}}, "schemaString": json.dumps(schema),
+        "partitionColumns": about.partition_columns, "configuration": {**about.configuration, **configuration},
+    }  # fmt: skip
+    entry.write_text("\n".join(json.dumps(action) for action in ({"protocol": protocol}, {"metaData": metadata})))
 
 
 def _one_value(column: pa.ChunkedArray, number: int) -> pa.Array:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 import geoskip
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from tests.support.indexed_files import write_indexed
+from tests.support.odd_datasets import require_feature
 
 TYPES = {"a": "int", "s": "string", "month": "int"}
 INDEXES = (geoskip.MinMax("a"), geoskip.ValueList("s"))
@@ -144,6 +146,64 @@ def test_a_registered_folder_is_read_as_it_is_at_each_query(con: Any, folder: Pa
     (folder.parent / "empty").mkdir()
     with pytest.raises(InvalidSpecificationError, match="no files"):
         con.register_dataset("empty", folder.parent / "empty")
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Path:
+    """A Delta table of four partitions with odd values, a column that came later, and two files replaced by DELETE."""
+    folder = tmp_path / "delta"
+    for number, part in enumerate(["x y", "07", None, "a/b%20"]):
+        data = table(number).append_column("part", pa.array([part] * 10, pa.string()))
+        data = data if number < 2 else data.append_column("later", pa.array([number] * 10))
+        options = {"schema_mode": "merge"} if number == 2 else {}
+        deltalake.write_deltalake(folder, data, partition_by=["part"], mode="append", **options)
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.parquet"))
+    tables = {name: pq.ParquetFile(folder / name).read() for name in files}
+    write_indexed(folder, tables, {"a": "int", "s": "string"}, INDEXES, partitions=["part"], written=True)
+    deltalake.DeltaTable(folder).delete("a % 10 = 3 AND a < 20")
+    return folder
+
+
+def test_a_registered_delta_table_has_the_rows_of_its_log(con: Any, delta: Path) -> None:
+    con.register_dataset("t", delta)
+    alone = duckdb.connect().register("own", deltalake.DeltaTable(delta).to_pyarrow_table())
+    for where, files in (
+        ("true", 4), ("a < 5", 2), ("a >= 35", 3), ("part = '07'", 4), ("a = 3", 2), ("later = 3", 4), ("a = 99", 2),
+        ("part IS NULL AND s = 's2'", 3), ("part = 'a/b%20' AND a > 35", 3),
+    ):  # fmt: skip
+        query = f"SELECT a, s, part, later FROM {{}} WHERE {where} ORDER BY a"
+        assert con.execute(query.format("t")).fetchall() == alone.execute(query.format("own")).fetchall(), where
+        assert (con.report.scans[0].files_kept, con.report.scans[0].files_total) == (files, 4), where
+    rows, _ = rows_and_files(con, f"SELECT a FROM '{delta}/*/*.parquet' WHERE a = 3")  # of a file that the log removed
+    assert len(rows) == 1
+    assert "register_dataset() reads a Delta table by its log" in str(con.report.reasons)
+    deltalake.DeltaTable(delta).delete("a >= 30")
+    assert con.execute("SELECT max(a) FROM t").fetchall() == [(29,)]
+    assert con.execute("SUMMARIZE t").fetchall()[0][:3] == ("a", "INTEGER", "0")
+    assert con.execute("SELECT count(*) FROM (DESCRIBE t)").fetchall() == [(4,)]
+
+
+def test_a_delta_table_whose_rows_are_not_those_of_its_files_is_refused(con: Any, delta: Path) -> None:
+    con.register_dataset("t", delta)
+    con.register_dataset("other", delta)
+    require_feature(delta, "deletionVectors")
+    message = r"duckdb\(\) reads Parquet files, and .* is a Delta table with deletion vectors"
+    for query in ("SELECT * FROM t WHERE a = 3", "FROM t", "SUMMARIZE T"):
+        with pytest.raises(InvalidSpecificationError, match=message):
+            con.execute(query)
+    assert con.execute("SELECT 1").fetchall() == [(1,)]
+    with pytest.raises(InvalidSpecificationError, match=message):
+        con.register_dataset("t", delta)
+    require_feature(delta, "columnMapping", **{"delta.columnMapping.mode": "name"})
+    with pytest.raises(InvalidSpecificationError, match="a Delta table with column mapping"):
+        con.register_dataset("t", delta)
+
+
+@pytest.mark.parametrize("value", ["null", True, 1.5], ids=str)
+def test_partitions_that_duckdb_would_read_otherwise_are_refused(con: Any, tmp_path: Path, value: object) -> None:
+    deltalake.write_deltalake(tmp_path, pa.table({"a": [1], "part": [value]}), partition_by=["part"])
+    with pytest.raises(InvalidSpecificationError, match="a partition column part that DuckDB does not read"):
+        con.register_dataset("t", tmp_path)
 
 
 def test_metadata_may_be_elsewhere(con: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import geopandas
 import numpy as np
 import pandas
@@ -22,6 +23,7 @@ from geoskip.errors import (
     UnsupportedColumnError,
 )
 from tests.support.indexed_files import write_indexed
+from tests.support.odd_datasets import make_delta, require_feature
 
 SHAPES = [
     lambda x: shapely.Point(x, 1),
@@ -158,3 +160,16 @@ def test_what_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidSpecificationError, match="no files"):
         geoskip.read_geoparquet(tmp_path / "empty")
+
+
+def test_a_delta_table_has_the_rows_of_its_log_or_is_refused(tmp_path: Path) -> None:
+    tables = {f"{n}.parquet": pa.table({"lng": np.arange(5) + 5.0 * n, "lat": np.arange(5.0)}) for n in range(4)}
+    write_indexed(tmp_path / "d", tables, {"lng": "double", "lat": "double"}, [geoskip.GeoBox("lng", "lat")])
+    make_delta(tmp_path / "d")
+    deltalake.DeltaTable(tmp_path / "d").delete("lng >= 7 AND lng < 12")
+    found = geoskip.read_geoparquet(tmp_path / "d", (3.5, -1, 14.5, 9), points=("lng", "lat"))
+    assert sorted(found.lng) == [4, 5, 6, 12, 13, 14]
+    assert found.attrs["geoskip"]["files_kept"] < found.attrs["geoskip"]["files_total"] == 3
+    require_feature(tmp_path / "d", "deletionVectors")
+    with pytest.raises(InvalidSpecificationError, match=r"read_geoparquet\(\) reads .* deletion vectors"):
+        geoskip.read_geoparquet(tmp_path / "d", points=("lng", "lat"))

@@ -13,14 +13,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import geoskip
 from geoskip import predicates as p
 from geoskip.engines.sql_text import predicate_of_sql
 from geoskip.engines.time_texts import instant_of
-from geoskip.errors import InvalidSpecificationError, MissingPackageError, UnknownColumnError
+from geoskip.errors import InvalidSpecificationError, UnknownColumnError
 from tests.support.engine_rows import COLUMNS, NAN, TYPES, conditions, lost_rows, may_be_true, physical_rows, table
 from tests.support.evaluator import outcomes
 from tests.support.indexed_files import write_indexed
@@ -109,26 +109,32 @@ def answers(text: str) -> list[bool | None]:
     return [found for (found,) in DUCKDB.execute(f"SELECT ({text})::BOOLEAN FROM rows ORDER BY rn").fetchall()]
 
 
-seen: Counter[str] = Counter()
+def test_a_row_that_duckdb_finds_is_never_lost() -> None:
+    seen: Counter[str] = Counter()
 
+    @example(("compare", "f", "=", 0.1), False)
+    @example(("compare", "x", ">", 5.0), True)
+    @example(("compare", "d", "<", Decimal("1.505")), False)
+    @example(("compare", "n", "=", 9007199254740992.0), True)
+    @example(("compare", "ms", "=", dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)), False)
+    @given(conditions(texts=["starts", "ends", "contains", "like"]), st.booleans())
+    def check(condition: tuple[Any, ...], typed: bool) -> None:
+        text = rendered(condition, "duckdb", typed)
+        seen["all"] += 1
+        try:
+            found = answers(text)
+        except duckdb.Error:
+            seen["refused"] += 1
+            return
+        node, reasons = predicate_of_sql(text, TYPES, "duckdb", time_zone="UTC", names=tuple(TYPES))
+        assert lost_rows(node, ROWS, found) == [], text
+        seen["used"] += not reasons
+        seen["excluded"] += sum(not may_be_true(node, row) for row in ROWS) > 0
 
-@example(("compare", "f", "=", 0.1), False)
-@example(("compare", "x", ">", 5.0), True)
-@example(("compare", "d", "<", Decimal("1.505")), False)
-@example(("compare", "n", "=", 9007199254740992.0), True)
-@example(("compare", "ms", "=", dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)), False)
-@given(conditions(texts=["starts", "ends", "contains", "like"]), st.booleans())
-def test_a_row_that_duckdb_finds_is_never_lost(condition: tuple[Any, ...], typed: bool) -> None:
-    text = rendered(condition, "duckdb", typed)
-    try:
-        found = answers(text)
-    except duckdb.Error:
-        seen["refused"] += 1
-        return
-    node, reasons = predicate_of_sql(text, TYPES, "duckdb", time_zone="UTC", names=tuple(TYPES))
-    assert lost_rows(node, ROWS, found) == [], text
-    seen["used"] += not reasons
-    seen["excluded"] += sum(not may_be_true(node, row) for row in ROWS) > 0
+    check()
+    assert seen["used"] > seen["all"] / 4, seen
+    assert seen["excluded"] > seen["all"] / 4, seen
+    assert seen["refused"] < seen["all"] / 2, seen
 
 
 def is_own(name: str, value: Any) -> bool:
@@ -195,25 +201,24 @@ def meant(condition: tuple[Any, ...]) -> p.Predicate:
     raise LookupError(condition)
 
 
-@given(conditions(texts=["starts", "ends", "contains", "like"], literals=own_if_any), st.booleans())
-def test_a_row_that_spark_finds_is_never_lost(condition: tuple[Any, ...], typed: bool) -> None:
-    try:
-        reference = meant(condition)
-    except LookupError:
-        return
-    text = rendered(condition, "spark", typed)
-    node, _ = predicate_of_sql(text, TYPES, "spark", time_zone="UTC", names=tuple(TYPES))
-    lost = [row for row in ROWS if outcomes(reference, row) == {True} and not may_be_true(node, row)]
-    assert lost == [], text
-    seen["spark"] += not isinstance(node, p.Opaque)
+def test_a_row_that_spark_finds_is_never_lost() -> None:
+    seen: Counter[str] = Counter()
 
+    @given(conditions(texts=["starts", "ends", "contains", "like"], literals=own_if_any), st.booleans())
+    def check(condition: tuple[Any, ...], typed: bool) -> None:
+        try:
+            reference = meant(condition)
+        except LookupError:
+            return
+        text = rendered(condition, "spark", typed)
+        node, _ = predicate_of_sql(text, TYPES, "spark", time_zone="UTC", names=tuple(TYPES))
+        lost = [row for row in ROWS if outcomes(reference, row) == {True} and not may_be_true(node, row)]
+        assert lost == [], text
+        seen["all"] += 1
+        seen["excluded"] += not all(may_be_true(node, row) for row in ROWS)
 
-def test_most_conditions_are_used_and_exclude_rows() -> None:
-    if seen:  # the test above ran in this process
-        assert seen["used"] > 10
-        assert seen["excluded"] > 10
-        assert seen["refused"] < 20
-        assert seen["spark"] > 1
+    check()
+    assert seen["excluded"] > seen["all"] / 4 > 1, seen
 
 
 # ---- single rules
@@ -371,12 +376,6 @@ def test_a_long_and_a_deep_condition_are_read() -> None:
         predicate_of_sql("(" * 999 + "a = 1" + ")" * 999, NAMES)
 
 
-def test_without_sqlglot_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geoskip.engines.extras.find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'geoskip\[sql\]'"):
-        predicate_of_sql("a = 1", NAMES)
-
-
 # ---- whole datasets
 
 
@@ -394,27 +393,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-kept_of: list[float] = []
-
-
-@given(
-    conditions(texts=["starts", "contains", "like"]), st.booleans(), st.sampled_from(["", " AND k < 2", " OR k = 1"])
-)
-def test_no_file_with_a_row_that_duckdb_finds_is_left_out(
-    folder: Path, condition: tuple[Any, ...], typed: bool, more: str
-) -> None:
-    text = f"({rendered(condition, 'duckdb', typed)}){more}"
+def test_no_file_with_a_row_that_duckdb_finds_is_left_out(folder: Path) -> None:
     source = f"read_parquet('{folder}/*/*.parquet', hive_partitioning=true, filename=true)"
-    try:
-        needed = {name for (name,) in DUCKDB.execute(f"SELECT DISTINCT filename FROM {source} WHERE {text}").fetchall()}
-    except duckdb.Error:
-        return
-    try:
-        found = geoskip.files(folder, text, dialect="duckdb", time_zone="UTC", listing=listed(folder))
-    except UnknownColumnError:  # of those columns that the files do not have
-        return
-    assert needed <= {file.path for file in found}, text
-    kept_of.append(len(found) / found.report.files_total)
+    skipped: list[int] = []
+
+    @given(
+        conditions(texts=["starts", "contains", "like"], literals=own_if_any),
+        st.booleans(),
+        st.sampled_from(["", " AND k < 2", " OR k = 1"]),
+    )
+    def check(condition: tuple[Any, ...], typed: bool, more: str) -> None:
+        text = f"({rendered(condition, 'duckdb', typed)}){more}"
+        try:
+            rows = DUCKDB.execute(f"SELECT DISTINCT filename FROM {source} WHERE {text}").fetchall()
+        except duckdb.Error:
+            assume(False)
+        try:
+            found = geoskip.files(folder, text, dialect="duckdb", time_zone="UTC", listing=listed(folder))
+        except UnknownColumnError:  # of those columns that the files do not have
+            assume(False)
+        assert {name for (name,) in rows} <= {file.path for file in found}, text
+        skipped.append(found.report.files_skipped)
+
+    check()
+    assert sum(number > 0 for number in skipped) > len(skipped) / 3 > 3, skipped
 
 
 def test_where_duckdb_finds_a_null_no_start_of_a_month(folder: Path) -> None:
@@ -430,11 +432,6 @@ _listings: dict[Path, Any] = {}
 
 def listed(folder: Path) -> Any:
     return _listings.setdefault(folder, geoskip.listing(folder))
-
-
-def test_half_of_the_conditions_leave_out_files() -> None:
-    if len(kept_of) > 10:
-        assert sum(share < 1 for share in kept_of) > len(kept_of) / 3
 
 
 @given(st.floats(-1e12, 1e12, width=64), st.integers(12, 24), st.sampled_from(["=", "<", "<=", ">", ">=", "<>"]))
