@@ -11,12 +11,14 @@ import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from geoskip.clauses import KEEP_NONE, Mask
 from geoskip.engines.agreed_functions import is_agreed
@@ -26,14 +28,15 @@ from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
 from geoskip.engines.time_texts import is_utc, zone_of
-from geoskip.engines.usable_indexes import schema_types, usable, without_old_times
+from geoskip.engines.usable_indexes import schema_types, types_of_schema, usable, without_old_times
 from geoskip.errors import InvalidSpecificationError, MetadataError
-from geoskip.metadata import IndexEntry, Snapshot
+from geoskip.metadata import IndexEntry, Snapshot, empty_snapshot
 from geoskip.planner import Decision, clause_for, decide
 from geoskip.predicates import TRUE, Call, Predicate, walk
 from geoskip.registry.installed import load_mappings
 from geoskip.report import Scan
 from geoskip.sources.dependencies import top_level_columns
+from geoskip.sources.parquet_schema import spark_schema
 from geoskip.stores.base import Store
 
 _MOST_DECISIONS = 64
@@ -151,7 +154,7 @@ def files(
     snapshot = snapshot_or_reason(root, store, metadata, reasons)
     types = {} if snapshot is None else snapshot.files.cached("schema", lambda: schema_types(snapshot.header))
     partitions = _partitions(found, snapshot, types)
-    columns = {**types, **partitions.types}
+    columns = {**(types if snapshot is not None else _types_in_a_file(found)), **partitions.types}
     names = tuple(columns) if snapshot is not None else None
     predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
     question = _Question(root, found, snapshot, partitions, without_old_times(predicate), reasons)
@@ -207,6 +210,15 @@ _TRANSLATORS = {
     "polars": ("polars_expression", "predicate_of_polars"),
 }
 """Modules and functions that translate conditions, by the packages of these."""
+
+
+def _types_in_a_file(found: FolderListing) -> dict[str, str]:
+    """Spark's types of the first file's columns, by which a condition is read without metadata."""
+    with suppress(OSError, pa.ArrowException):
+        if len(found.path):
+            with pq.ParquetFile(os.path.join(found.root, found.path[0].as_py())) as file:
+                return types_of_schema(spark_schema(file))
+    return {}
 
 
 def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[str, str]) -> PartitionColumns:
@@ -364,7 +376,7 @@ class _Question:
             noted=tuple(dict.fromkeys(self.reasons)),
             paths=functools.partial(self._paths, kept),
             effects=self._effects,
-            decisions=lambda: tuple(decision for decision, _ in self.decisions),
+            decisions=self._decisions,
             among=self._among,
             files_unindexed=self.unindexed,
         )
@@ -376,6 +388,12 @@ class _Question:
         head = self.found.root.rstrip("/") + "/"
         named = self.found.path.filter(pa.array(chosen if are_kept else ~chosen)).to_pylist()
         return [head + path for path in (*named, *(name for name, _ in self.found.unnameable if are_kept))]
+
+    def _decisions(self) -> tuple[Decision, ...]:
+        """The decisions; without metadata one over no file, which tells what would serve the condition."""
+        if self.snapshot is None and self.predicate is not TRUE:
+            return (decide(empty_snapshot(self.root), self.predicate),)
+        return tuple(decision for decision, _ in self.decisions)
 
     def _effects(self) -> tuple[tuple[str, int], ...]:
         """Each clause with the number of the snapshot's listed files that it alone would skip."""

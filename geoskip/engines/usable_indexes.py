@@ -113,10 +113,15 @@ def reason_unusable_here(root: str, header: Header, entry: IndexEntry, agreed: A
 
 def schema_types(header: Header) -> dict[str, str]:
     """Spark's names of the types of a dataset's columns, of partition columns where recorded."""
-    fields = json.loads(header.source.get("schema") or '{"fields": []}')["fields"]
-    found = {field["name"]: _type_text(field["type"], field.get("metadata") or {}) for field in fields}
     recorded = header.source.get("partition_types")
+    found = types_of_schema(header.source.get("schema") or '{"fields": []}')
     return {**found, **(recorded if isinstance(recorded, dict) else {})}
+
+
+def types_of_schema(schema: str) -> dict[str, str]:
+    """Spark's names of the types of columns in a schema as Spark writes it in JSON."""
+    fields = json.loads(schema)["fields"]
+    return {field["name"]: _type_text(field["type"], field.get("metadata") or {}) for field in fields}
 
 
 def _type_text(kind: Any, about: Mapping[str, Any]) -> str:

@@ -66,6 +66,7 @@ __all__ = [
     "bytes_of",
     "check_format",
     "conform",
+    "empty_snapshot",
     "files_schema",
 ]
 
@@ -289,6 +290,11 @@ class Header:
             unread_deleted=tuple(unread_deleted),
             layout=_optional(data, "layout", dict),
         )
+
+
+def empty_snapshot(root: str) -> Snapshot:
+    """The state of a dataset without files and indexes, over which a condition tells what would serve it."""
+    return Snapshot(Header(root, {}), FileMetadata.of(files_schema(()).empty_table()))
 
 
 def bytes_of(given: object) -> int | None:

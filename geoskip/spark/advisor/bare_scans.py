@@ -12,8 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from geoskip.errors import GeoskipError
-from geoskip.metadata import Header, Snapshot
-from geoskip.metadata.file_table import FileMetadata, files_schema
+from geoskip.metadata import empty_snapshot
 from geoskip.planner import decide
 from geoskip.predicates import And, Predicate
 from geoskip.report import Report, Scan
@@ -73,8 +72,7 @@ def _of_table(scan: Scan, written: str | None) -> Scan:
 
 def _decided(scan: Scan, request: Mapping[str, Any], conditions: Sequence[Predicate]) -> Scan:
     """A scan with decisions on its conditions over no file."""
-    empty = Snapshot(Header(scan.dataset, {}), FileMetadata.of(files_schema(()).empty_table()))
-    decisions = tuple(decide(empty, condition) for condition in conditions)
+    decisions = tuple(decide(empty_snapshot(scan.dataset), condition) for condition in conditions)
     return replace(scan, decisions=lambda: decisions, written=lambda: members_as_written(request["conditions"]))
 
 

@@ -136,6 +136,15 @@ def test_a_later_snapshot_is_used_at_once(folder: Path) -> None:
     assert names(geoskip.files(folder, equal(MONTH, 2))) == "13"
 
 
+def test_without_metadata_the_indexes_that_would_serve_are_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"temp": [1], "city": ["Oslo"]}), tmp_path / "part-0.parquet")
+    found = geoskip.files(tmp_path, "temp > 3 AND length(city) = 2")
+    assert names(found) == "part-0"
+    assert 'no index over temp: MinMax("temp")' in found.report.reasons
+    assert 'create MinMax("temp")' in str(geoskip.why_not(found))
+    assert "no column with a known type" in str(geoskip.files(tmp_path, "other > 3").report)
+
+
 def test_damaged_metadata_keep_every_file(folder: Path) -> None:
     for part in (folder / "_geoskip/_parts").iterdir():
         part.write_bytes(b"PAR1")
