@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.engines.index_texts import TextBinder
+from geoskip.engines.matched_snapshot import check_store
 from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, has_grown, own_folder, state_of
 from geoskip.engines.parquet_dataset import types_of as types_of_columns
 from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values
@@ -177,8 +178,7 @@ def cores() -> int:
 
 def store_for(source: ParquetSource, store: Store | None, metadata: str | os.PathLike[str] | None) -> Store:
     """Return the store of a dataset's metadata: the given one, that of a folder, or that beside the data."""
-    if store is not None and metadata is not None:
-        raise InvalidSpecificationError("give store= or metadata=, not both")
+    check_store(store, metadata)
     if store is not None:
         return store
     if metadata is None:

@@ -27,10 +27,19 @@ _stores: dict[str, ParquetStore] = {}
 _lock = threading.Lock()
 
 
-def store_of(root: str, store: Store | None, metadata: str | None) -> Store:
-    """The store of a dataset's metadata; the same one for the same folder, since it keeps snapshots."""
+def check_store(store: object, metadata: object) -> None:
+    """Raise InvalidSpecificationError for both, and for what is no store and no folder."""
     if store is not None and metadata is not None:
         raise InvalidSpecificationError("give store= or metadata=, not both")
+    if store is not None and not isinstance(store, Store):
+        raise InvalidSpecificationError(f"store= takes a geoskip.stores.Store, got {store!r}")
+    if metadata is not None and not isinstance(metadata, str | os.PathLike):
+        raise InvalidSpecificationError(f"metadata= takes the path of a folder, got {metadata!r}")
+
+
+def store_of(root: str, store: Store | None, metadata: str | None) -> Store:
+    """The store of a dataset's metadata; the same one for the same folder, since it keeps snapshots."""
+    check_store(store, metadata)
     if store is not None:
         return store
     folder = os.path.join(root, FOLDER) if metadata is None else local_path(os.fspath(metadata)) or str(metadata)

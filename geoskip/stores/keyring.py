@@ -51,6 +51,10 @@ class KeyRing:
     """
 
     def __init__(self, keys: Mapping[str, bytes | Mapping[int, bytes]]) -> None:
+        if not isinstance(keys, Mapping):
+            raise InvalidSpecificationError(
+                f"KeyRing() takes keys by name, got {type(keys).__name__}; KeyRing.from_file(path) reads a file"
+            )
         self._keys = {name: dict(key) if isinstance(key, Mapping) else {1: key} for name, key in keys.items()}
         for name, versions in self._keys.items():
             if not versions:

@@ -126,6 +126,8 @@ def test_a_ring_has_names_and_bytes(tmp_path):
     with pytest.raises(InvalidSpecificationError, match="names of the keys"):
         KeyRing.create(tmp_path / "keys.json")
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InvalidSpecificationError, match=r"got str; KeyRing.from_file\(path\) reads a file"):
+        KeyRing("keys.json")  # type: ignore[arg-type]
     with pytest.raises(InvalidSpecificationError, match="'base' should be bytes, got str"):
         KeyRing({"base": SECRET})  # type: ignore[dict-item]
 

@@ -111,6 +111,8 @@ def test_arguments_that_make_no_sense(folder: Path) -> None:
         ({"mode": "fast"}, r"build\(mode=\) takes 'incremental', 'full', 'quick', got 'fast'"),
         ({"threads": 0}, r"build\(threads=\) takes a number from 1 on, got 0"),
         ({"store": ParquetStore(folder / "m"), "metadata": "m"}, "give store= or metadata=, not both"),
+        ({"store": "m"}, "store= takes a geoskip.stores.Store, got 'm'"),
+        ({"metadata": 5}, "metadata= takes the path of a folder, got 5"),
         ({"metadata": "s3://bucket/m"}, "metadata= is a local folder without Spark"),
     ):
         with pytest.raises(InvalidSpecificationError, match=message):
