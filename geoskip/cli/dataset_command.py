@@ -49,7 +49,7 @@ class DatasetCommand(TyperCommand):
             if getattr(error, "ctx", ctx) is None:  # of which command it is
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
-        if table is not None and (path := _path_in(ctx.params)) is not None:
+        if table is not None and not ctx.resilient_parsing and (path := _path_in(ctx.params)) is not None:
             raise _both(table, path, ctx)
         return rest
 

@@ -20,7 +20,7 @@ _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"(?:dataset\.)?vacuum_index\(retain=\)", "--retain"),
     (r"(?:dataset\.)?vacuum_index\(\)", "geoskip vacuum PATH"),
     (r"dataset\.repair\(\)", "geoskip repair PATH"),
-    (r"geoskip\.build\(\) makes them", "geoskip index PATH makes them"),
+    (r"geoskip\.(?:build|dataset)\([^)]*\)(?:\.create_index\(\.\.\.\))? makes them", "geoskip index PATH makes them"),
     (r"verify\(sample=\)", "--sample"),
     (r"metadata='folder'", "--metadata FOLDER"),
     (r"metadata=(?= is)", "--metadata"),
@@ -50,6 +50,8 @@ def in_commands(text: str) -> str:
 
     >>> in_commands("data has no index yet; create one: dataset.create_index(MinMax('column'))")
     'data has no index yet; create one: geoskip index PATH --minmax COLUMN'
+    >>> in_commands("it has no metadata; geoskip.dataset(spark, ...).create_index(...) makes them")
+    'it has no metadata; geoskip index PATH makes them'
     >>> in_commands("index GeoBox('ST_GeomFromWKB(shape)') or Prefix('path', length=20)")
     "index --geobox 'ST_GeomFromWKB(shape)' or --prefix 'path, length=20'"
     """

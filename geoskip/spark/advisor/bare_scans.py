@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from geoskip.errors import GeoskipError
@@ -16,10 +18,9 @@ from geoskip.metadata import empty_snapshot
 from geoskip.planner import decide
 from geoskip.predicates import And, Predicate
 from geoskip.report import Report, Scan
-from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
+from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of, with_rule
 from geoskip.spark.reports import report
 from geoskip.spark.rule.translate import members_as_written
-from geoskip.spark.session import java
 
 _QUALIFIER = re.compile(r"(?:`[^`]*`|\w+)\.")
 
@@ -56,7 +57,10 @@ def _with_table_conditions(df: DataFrame, scans: Sequence[Scan]) -> tuple[Scan, 
     """
     if all(scan.decisions() or scan.predicate for scan in scans):
         return tuple(scans)
-    found = java(df.sparkSession).geoskip.undecided(df._jdf)
+    try:
+        found = with_rule(df.sparkSession).undecided(df._jdf)
+    except (PySparkException, Py4JJavaError):  # it cannot be planned by itself
+        return tuple(scans)
     return tuple(_of_table(scan, found.get(number)) for number, scan in enumerate(scans))
 
 

@@ -221,14 +221,20 @@ def conditions_of(spark: SparkSession, query: str | DataFrame) -> list[ScanCondi
         For a command, which would have to be run, a stream, what Spark cannot plan and what is no query.
     """
     session = query.sparkSession if isinstance(query, DataFrame) else spark
+    side = with_rule(session)
+    scans = _scans(side, session, query)
+    return [condition_of(PlannedScan(side, scans.get(number), session)) for number in range(scans.size())]
+
+
+def with_rule(session: SparkSession) -> Any:
+    """Return the Java side of a session with the rule installed, switched off unless it was enabled."""
     check_session(session)
-    connected = java(session)
-    if not connected.geoskip.installed(session._jsparkSession):
+    side = java(session).geoskip
+    if not side.installed(session._jsparkSession):
         switched = session.conf.get(ENABLED, None)
-        connected.geoskip.install(session._jsparkSession)
-        session.conf.set(ENABLED, "false" if switched is None else switched)  # nobody has enabled it
-    scans = _scans(connected.geoskip, session, query)
-    return [condition_of(PlannedScan(connected.geoskip, scans.get(number), session)) for number in range(scans.size())]
+        side.install(session._jsparkSession)
+        session.conf.set(ENABLED, "false" if switched is None else switched)
+    return side
 
 
 def condition_of(planned: PlannedScan) -> ScanCondition:

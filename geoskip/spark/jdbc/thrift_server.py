@@ -1,12 +1,11 @@
 """A Thrift server for JDBC clients in a Python driver with geoskip.
 
-``python -m geoskip.spark.jdbc.thrift_server --port 10000 --conf spark.master=yarn`` serves until it is interrupted.
-Each connection has a session of its own, with the functions that are registered in the driver's session.
+The command ``geoskip thrift-server`` serves by it until it is interrupted. Each connection has a session of its own,
+with the functions that are registered in the driver's session.
 """
 
 from __future__ import annotations
 
-import argparse
 import signal
 import socket
 import sys
@@ -109,17 +108,3 @@ def run(port: int, host: str, config: Mapping[str, str]) -> None:
             threading.Event().wait()
     finally:
         spark.stop()
-
-
-def main() -> None:
-    """Serve from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m geoskip.spark.jdbc.thrift_server", description=__doc__)
-    parser.add_argument("--port", type=int, default=10000)
-    parser.add_argument("--host", default="localhost", help="the address to listen at; 0.0.0.0 for all")
-    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's")
-    given = parser.parse_args()
-    run(given.port, given.host, dict(setting.split("=", 1) for setting in given.conf))
-
-
-if __name__ == "__main__":
-    main()
