@@ -15,8 +15,10 @@ import pytest
 import geoskip
 from geoskip import Formatted, GeoBox, Index, MetricDist, MinMax, ValueList
 from geoskip.errors import EnvironmentProblem
+from geoskip.spark import local_session
 from tests.conftest import same_as_off
 from tests.support.cluster import PATIENCE, jobs_of, python_with, session_on, zip_of_geoskip
+from tests.support.commands import as_json, printed
 from tests.support.dataset_life import whole_life
 
 ALL: tuple[Index, ...] = (
@@ -144,3 +146,28 @@ def test_a_python_that_is_not_there(cluster: str, data: Path) -> None:
             UserWarning, match=r"fail on this cluster: the workers have no /no/such/python: .*there\. All"
         ):
             geoskip.register_functions(spark, sedona=False)
+
+
+def test_commands(cluster: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    masters = []
+
+    def recorded(*arguments: Any, **settings: Any) -> Any:
+        spark = geoskip.session(*arguments, **settings)
+        masters.append(spark.sparkContext.master)
+        return spark
+
+    monkeypatch.setattr(local_session, "session", recorded)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    options = ["--master", cluster]
+    for conf in ("driver.host=127.0.0.1", "driver.memory=1g", "executor.memory=512m", "geoskip.planning.budget=120"):
+        options += ["--conf", f"spark.{conf}"]
+    indexes = ["--minmax", "a", "--minmax", "length(word)", "--geobox", "lng,lat"]
+    built = as_json("index", data, *indexes, *options)
+    assert (built["read"], built["excluded"]) == (4, {})
+    write(data, 4)
+    assert as_json("refresh", data, *options)["read"] == 1
+    assert as_json("verify", data, *options)["ok"]
+    explained = as_json("explain", data, "WHERE a = 15 AND length(word) = 10", *options)
+    assert [Path(file).name for file in explained["files"]] == ["1.parquet"]
+    assert "read 1 of 5 files" in printed("report", data, NEAR, *options)
+    assert masters == [cluster] * 5
