@@ -66,6 +66,12 @@ def test_a_path_and_a_table_of_the_catalogue(spark: Any, place: Path, kept: Kept
     assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 6 AND temp > 33") == (1, 4)
     assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 9") == (0, 4)
     assert kept(lambda: dataset.to_df().where("temp % 7 = 6 OR temp = 3")) == (4, 4)
+    found = geoskip.files(place, "temp % 7 = 6 AND temp > 33")  # without Spark, of what Spark has built
+    assert ([file.rows for file in found], found.report.files_total) == ([10], 4)
+    columns = ("min_value", "max_value", "index_name")
+    summed = geoskip.statistics(place).select(columns).to_pylist()
+    ranges = [(low, high) for low, high, name in map(dict.values, summed) if name == "minmax(temp)"]
+    assert sorted(ranges) == [("0", "9"), ("10", "19"), ("20", "29"), ("30", "39")]
     spark.sql(f"CREATE TABLE named USING delta LOCATION '{place}'")
     try:
         named = geoskip.dataset(spark, table="named")
@@ -78,6 +84,15 @@ def test_a_path_and_a_table_of_the_catalogue(spark: Any, place: Path, kept: Kept
         spark.sql("DROP TABLE named")
     assert dataset.verify().ok
     assert [row.files_covered for row in dataset.describe().collect()] == [5, 5]
+
+
+def test_delta_s_own_skipping_runs_first(spark: Any, place: Path, kept: Kept) -> None:
+    table = delta_table(spark, place)
+    geoskip.dataset(spark, place).create_index(ValueList("temp % 20"))
+    assert kept(f"SELECT * FROM {table} WHERE temp % 20 = 5") == (2, 4)
+    assert kept(f"SELECT * FROM {table} WHERE temp > 15 AND temp % 20 = 5") == (1, 4)  # Delta alone leaves three
+    assert kept(f"SELECT * FROM {table} WHERE temp > 15 AND temp % 20 > 9 AND temp < 30") == (1, 4)
+    assert kept(f"SELECT * FROM {table} WHERE temp > 25 AND temp < 30 AND temp % 20 = 15") == (0, 4)
 
 
 def test_a_refresh_reads_what_the_log_says_was_added(spark: Any, place: Path, kept: Kept) -> None:
