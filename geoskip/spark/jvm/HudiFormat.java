@@ -14,6 +14,7 @@ import org.apache.hudi.HoodieBaseRelation;
 import org.apache.hudi.HoodieFileIndex;
 import org.apache.hudi.common.model.HoodieTableType;
 import org.apache.hudi.common.table.HoodieTableConfig;
+import org.apache.hudi.common.table.HoodieTableMetaClient;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.types.StructType;
@@ -73,15 +74,23 @@ public class HudiFormat extends TableFormat {
     }
 
     public String reasonOfTable(HadoopFsRelation files) {
+        if (files.location().getClass() == PinnedHudiFileIndex.class) {
+            return null;
+        }
         String reason = reasonOfScan(files);
         return reason == null && ((HoodieFileIndex) files.location()).options().contains(INSTANT)
                 ? "this is one instant of a table of Hudi: index the table itself, and queries of all its instants skip"
                 : reason;
     }
 
+    /**
+     * All files, of a query by another index: one that has listed all partitions prunes them by their values, before
+     * that by paths, which differ where these hold a percent sign.
+     */
     public List directories(FileIndex index, boolean whole) {
         List directories = new ArrayList();
-        Seq listed = index.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
+        FileIndex all = index instanceof PinnedHudiFileIndex ? index : pinned(index);
+        Seq listed = all.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
         for (scala.collection.Iterator i = listed.iterator(); i.hasNext();) {
             directories.add(i.next());
         }
@@ -108,13 +117,7 @@ public class HudiFormat extends TableFormat {
         return paths;
     }
 
-    /** An index of its own, which nobody else refreshes. */
-    public FileIndex pinned(FileIndex table) {
-        HoodieFileIndex index = (HoodieFileIndex) table;
-        return index.copy(
-                index.spark(), index.metaClient(), index.schemaSpec(), index.options(), index.fileStatusCache(),
-                index.includeLogFiles(), index.shouldEmbedFileSlices());
-    }
+    public FileIndex pinned(FileIndex table) { return new PinnedHudiFileIndex((HoodieFileIndex) table); }
 
     public FileIndex narrow(GeoskipFileIndex kept) { return kept; }
 
@@ -125,4 +128,12 @@ public class HudiFormat extends TableFormat {
     public String physicalKey() { return ""; }
 
     public boolean findsById(HadoopFsRelation files) { return false; }
+}
+
+/** An index of its own, with a timeline of its own, which nobody else refreshes. */
+class PinnedHudiFileIndex extends HoodieFileIndex {
+    PinnedHudiFileIndex(HoodieFileIndex table) {
+        super(table.spark(), HoodieTableMetaClient.reload(table.metaClient()), table.schemaSpec(), table.options(),
+                table.fileStatusCache(), table.includeLogFiles(), table.shouldEmbedFileSlices());
+    }
 }
