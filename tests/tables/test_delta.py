@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ import geoskip
 from geoskip import GeoBox, MinMax, ValueList
 from geoskip.engines.usable_indexes import reason_unusable_here
 from geoskip.errors import GeoskipError, InvalidSpecificationError
-from geoskip.spark import session
 from geoskip.spark.dataset.source import SparkData
 from tests.conftest import rows_of, same_as_off
 
@@ -347,38 +344,6 @@ def test_a_widened_column(spark: Any, place: Path, kept: Kept) -> None:
     assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 9") == (0, 5)
     assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 6 AND temp < 10") == (1, 5)
     assert dataset.verify().ok
-
-
-class AddedFormats:
-    """Stands for the driver's Java side: which formats it is given, and which it is told are missing."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-        self.said: list[Any] = []
-        self.add = self.said.append
-
-    def getClass(self) -> SimpleNamespace:
-        return SimpleNamespace(getClassLoader=lambda: self.loader)
-
-    def missing(self, package: str, reason: str) -> None:
-        self.said.append(f"{package}: {reason}")
-
-
-def test_a_release_that_does_not_fit_is_left_alone(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    delta = next(each for each in session._TABLE_FORMATS if each.name == "Delta")
-    loader = session.java(spark).geoskip.getClass().getClassLoader()
-
-    def added(**change: Any) -> Any:
-        java = AddedFormats(loader)
-        session._add_format(spark, java, replace(delta, **change))
-        return java.said[0]
-
-    assert added().getClass().getName() == "geoskip.DeltaFormat"
-    assert added(known=("3.9.",)).startswith("org.apache.spark.sql.delta.: geoskip knows Delta 3.9.*, and this is 4.")
-    assert "does not fit Delta" in added(made="NoSuchClass")
-    source = session._source
-    monkeypatch.setattr(session, "_source", lambda name="": source(name).replace("preparedScan()", "unheardOf()"))
-    assert "does not fit Delta" in added()
 
 
 def test_advice_and_audits(spark: Any, place: Path) -> None:
