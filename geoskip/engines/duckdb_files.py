@@ -28,6 +28,7 @@ from geoskip.engines.folder_listing import FolderListing, located
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.predicates import Column, Predicate, walk
 from geoskip.report import Scan
+from geoskip.sources.listed_files import NULL_VALUE
 from geoskip.stores.base import Store
 
 _SPARK_TYPES = {
@@ -36,6 +37,7 @@ _SPARK_TYPES = {
     "TIMESTAMP": "timestamp_ntz", "TIMESTAMP WITH TIME ZONE": "timestamp",
 }  # fmt: skip
 """Spark's types of the same values; an index over a column of another type is not asked."""
+_OWN_TYPES = {kind: own for own, kind in _SPARK_TYPES.items()}
 _MOST_DESCRIPTIONS = 256
 _THREADS = 8
 
@@ -99,12 +101,19 @@ class ParquetFiles:
     def reader(self, folder: str, start: int = 0, stop: int = 0, alias: str = "") -> Parquet:
         """The reader of a registered dataset, with the options that give it the columns of a Delta table.
 
+        Parameters
+        ----------
+        folder
+            The dataset.
+        start, stop, alias
+            The place in the query of the name that stands for it, and the alias to write there.
+
         Raises InvalidSpecificationError for a Delta table with partitions that DuckDB takes otherwise from the paths.
         """
         found = self._of_table(folder)
         if found.partitions is None:
             return Parquet((folder,), "", frozenset(), start, stop, alias, folder=folder)
-        hive = {name: _HIVE_TYPES.get(found.types.get(name, "")) for name in found.partitions.column_names}
+        hive = {name: _OWN_TYPES.get(found.types.get(name, "")) for name in found.partitions.column_names}
         for name, kind in hive.items():
             if kind is None or not _are_in_paths(name, found.path, found.partitions[name]):
                 raise InvalidSpecificationError(
@@ -351,9 +360,6 @@ def _times_of(predicate: Predicate) -> dict[str, str]:
     return {each.name: each.type for each in columns if each.type in ("timestamp", "timestamp_ntz")}
 
 
-_HIVE_TYPES = {"int": "INTEGER", "bigint": "BIGINT", "date": "DATE", "string": "VARCHAR"}
-
-
 def _are_in_paths(column: str, paths: pa.Array, values: pa.ChunkedArray) -> bool:
     """True if DuckDB reads a partition column from the folders of the paths as the log has it.
 
@@ -361,15 +367,13 @@ def _are_in_paths(column: str, paths: pa.Array, values: pa.ChunkedArray) -> bool
     True
     """
     return all(
-        f"{column}={_DEFAULT_PARTITION}" in path.split("/")[:-1]
+        f"{column}={NULL_VALUE}" in path.split("/")[:-1]
         if value is None
-        else value.upper() not in ("", "NULL", _DEFAULT_PARTITION)
-        and f"{column}={value}" in map(unquote, path.split("/")[:-1])
+        else value.upper() not in ("", "NULL", NULL_VALUE) and f"{column}={value}" in map(unquote, path.split("/")[:-1])
         for path, value in zip(paths.to_pylist(), values.to_pylist(), strict=True)
     )
 
 
-_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geoskip.engines.delta_listing import table_format
 from geoskip.engines.folder_listing import FOLDER, listed
 from geoskip.engines.usable_indexes import schema_types
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
@@ -24,7 +25,6 @@ from geoskip.sources.parquet_schema import spark_schema, unread_columns
 from geoskip.sources.spark_defaults import PARQUET, default_settings, spark_version
 from geoskip.stores.log_files import local_path
 
-_TABLES = (("_delta_log", "Delta Lake"), (".hoodie", "Hudi"))
 _SUMMARIES = ("_common_metadata", "_metadata")
 _NEEDS_SPARK = ("EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING")
 """Keys of a field's metadata by which Spark changes what it reads."""
@@ -222,16 +222,11 @@ class ParquetSource:
         self.unread: Mapping[str, str] = {}
         """Columns that Spark does not read, with Arrow's names of their types."""
         self.root = f"file:{paths.root}"
-        for marker, name in _TABLES:
-            if os.path.exists(os.path.join(paths.root, marker)):
-                raise NeedsSparkError(
-                    f"{paths.root} is a table of {name}, whose log says which files are of now; build with Spark: "
-                    "geoskip.dataset(spark, path).create_index(...)"
-                )
-        if _is_iceberg(os.path.join(paths.root, "metadata")):
+        if (kind := table_format(paths.root)) is not None:
+            place = "table=..." if kind == "Iceberg" else "path"
             raise NeedsSparkError(
-                f"{paths.root} is a table of Iceberg, whose metadata say which files are of now; build with Spark: "
-                "geoskip.dataset(spark, table=...).create_index(...)"
+                f"{paths.root} is a table of {kind}, whose log says which files are of now; build with Spark: "
+                f"geoskip.dataset(spark, {place}).create_index(...)"
             )
 
     @property
@@ -300,13 +295,6 @@ def _with_fields_of(schema: str, recorded: Any) -> str:
         return schema
     here["fields"] += more
     return json.dumps(here, separators=(",", ":"), ensure_ascii=False)
-
-
-def _is_iceberg(folder: str) -> bool:
-    try:
-        return any(name.endswith(".metadata.json") for name in os.listdir(folder))
-    except OSError:
-        return False
 
 
 def has_grown(state: ParquetState, paths: ParquetPaths) -> bool:

@@ -21,9 +21,9 @@ from geoskip.engines.folder_listing import FolderListing
 from geoskip.evaluation import outcomes, reads_only
 from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, CandidateValues, Outcomes, physical, swapped
 from geoskip.predicates import FALSE, TRUE, And, Column, Literal, Not, Opaque, Or, Predicate, columns_of
+from geoskip.sources.listed_files import NULL_VALUE
 from geoskip.types import sql_type
 
-NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 _INTEGER = re.compile(r"-?\d{1,18}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from geoskip.engines.arrow_expression import predicate_of_arrow
+from geoskip.engines.delta_listing import table_format
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.engines.folder_listing import FolderListing, located
@@ -75,7 +76,7 @@ def pyarrow_dataset(
 
 def is_delta(path: str | os.PathLike[str]) -> bool:
     """True for the folder of a Delta table, whose log says which of its files are of now."""
-    return os.path.isdir(os.path.join(path, "_delta_log"))
+    return table_format(os.fspath(path)) == "Delta"
 
 
 def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:

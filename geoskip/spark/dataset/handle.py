@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -106,9 +106,7 @@ def dataset(
         raise InvalidSpecificationError(
             f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
         )
-    for name in reader_options:
-        if near := difflib.get_close_matches(name.lower().replace("_", ""), _ARGUMENTS, 1, 0.8):
-            raise InvalidSpecificationError(f"dataset() has no argument {name}; did you mean {_ARGUMENTS[near[0]]}=?")
+    check_spelling(dataset, reader_options)
     if nested := [name for name, value in reader_options.items() if isinstance(value, dict)]:
         raise InvalidSpecificationError(
             f"dataset({nested[0]}=) takes one option's value, got {reader_options[nested[0]]!r}: the reader's options "
@@ -131,7 +129,14 @@ def dataset(
     return Dataset(source, bound)
 
 
-_ARGUMENTS = {name.replace("_", ""): name for name in dataset.__kwdefaults__ or ()}
+def check_spelling(call: Callable[..., Any], options: Iterable[str]) -> None:
+    """Raise for a misspelt argument of a call, which would be taken for an option of Spark's and ignored."""
+    arguments = {name.replace("_", ""): name for name in getattr(call, "__kwdefaults__", None) or ()}
+    for name in options:
+        if near := difflib.get_close_matches(name.lower().replace("_", ""), arguments, 1, 0.8):
+            raise InvalidSpecificationError(
+                f"{call.__name__}() has no argument {name}; did you mean {arguments[near[0]]}=?"
+            )
 
 
 def _path(given: object, name: str) -> str:

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError
-from geoskip.sources.listed_files import ListedFile
+from geoskip.sources.listed_files import NULL_VALUE, ListedFile
 from geoskip.spark.build.listing import qualified
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.dataset.source import DatasetSource
@@ -147,7 +147,7 @@ class TableLocation:
         jvm: Any = self.spark._jvm
         names = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils
         return "/".join(
-            str(names.getPartitionPathString(column, _NULL if _is_null(value) else value))
+            str(names.getPartitionPathString(column, NULL_VALUE if _is_null(value) else value))
             for column, value in zip(self.columns, values, strict=True)
         )
 
@@ -158,11 +158,8 @@ class TableLocation:
         path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).mkdirs(path)
 
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
 def _is_null(value: str | None) -> bool:
-    return value is None or value == _NULL
+    return value is None or value == NULL_VALUE
 
 
 def _quoted(text: str) -> str:

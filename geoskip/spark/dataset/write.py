@@ -40,7 +40,7 @@ from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import qualified
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of
 from geoskip.spark.dataset import create_refresh
-from geoskip.spark.dataset.handle import Dataset
+from geoskip.spark.dataset.handle import Dataset, check_spelling
 from geoskip.spark.dataset.recorded_layout import record_layout
 from geoskip.spark.dataset.source import DatasetSource, SparkData, table_format
 from geoskip.spark.filesystem import HadoopFolder
@@ -212,16 +212,14 @@ def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
 
 
 def _check_option_names(options: Mapping[str, Any]) -> None:
-    """Raise for a misspelt argument, which Spark's writer would take for an option and ignore."""
-    arguments = {name.replace("_", ""): name for name in write.__kwdefaults__ or ()}
-    for name in options:
+    """Raise for a format, since Parquet is written, and for a misspelt argument."""
+    for name, value in options.items():
         if name.lower() == "format":
             raise InvalidSpecificationError(
-                f"write() writes Parquet, got format={options[name]!r}: leave it out, or arrange a table by its own "
+                f"write() writes Parquet, got format={value!r}: leave it out, or arrange a table by its own "
                 "writer and index it with dataset()"
             )
-        if near := difflib.get_close_matches(name.lower().replace("_", ""), arguments, 1, 0.8):
-            raise InvalidSpecificationError(f"write() has no argument {name}; did you mean {arguments[near[0]]}=?")
+    check_spelling(write, options)
 
 
 def _check_not_read(frame: DataFrame, place: str) -> None:
