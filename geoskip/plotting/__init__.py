@@ -1,7 +1,7 @@
 """Pictures of what was skipped: ``geoskip.report(df).scans[0].plot_map()``.
 
-Needs matplotlib and geopandas (``pip install 'geoskip[plot]'``), which are imported when a picture is asked for.
-Borders come with the package: no tiles, no network.
+Needs matplotlib (``pip install 'geoskip[plot]'``), which is imported when a picture is asked for. Borders come with the
+package: no tiles, no network.
 
 One picture of a scan: its files' boxes, kept and skipped, the query's shape, the matching rows. The two colours are
 orange and blue of Okabe and Ito, *Color Universal Design* (2008), which people tell apart whatever their colour vision;
@@ -11,7 +11,7 @@ kept boxes are drawn heavier besides.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import as_file, files
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import shapely
 from numpy.typing import NDArray
 from shapely.geometry.base import BaseGeometry
+from shapely.plotting import patch_from_polygon
 
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.geometry import Boxes
@@ -115,7 +116,7 @@ def plot_map(
     Raises
     ------
     EnvironmentProblem
-        Without matplotlib or geopandas.
+        Without matplotlib.
     InvalidSpecificationError
         Without a GeoBox.
     """
@@ -141,12 +142,10 @@ def plot_map(
 
 def _pyplot() -> Any:
     try:
-        import geopandas  # noqa: F401 - it draws the geometries; said here what is missing
         import matplotlib.pyplot
-    except ImportError as error:
+    except ImportError:
         raise EnvironmentProblem(
-            f"plot_map() draws with matplotlib and geopandas, and {error.name} is not installed: "
-            "pip install 'geoskip[plot]'"
+            "plot_map() draws with matplotlib, which is not installed: pip install 'geoskip[plot]'"
         ) from None
     return matplotlib.pyplot
 
@@ -237,19 +236,52 @@ def _size(window: Window, degrees: bool) -> tuple[float, float]:
 # ---- what
 
 
-def _draw_land(ax: Axes, window: Window, beneath: Sequence[BaseGeometry] | None) -> None:
-    from geopandas import GeoSeries
+@dataclass(frozen=True)
+class _Style:
+    edge: str
+    face: Any = "none"
+    width: float = 0.0
+    marker: str = "o"
+    size: float = 60.0
+    """Of points, in square points of print."""
+    alpha: float | None = None
 
+
+def _add(ax: Axes, geometries: Iterable[BaseGeometry], style: _Style, order: int) -> None:
+    """Add polygons, lines and points to a map, whose limits stay.
+
+    (GeoSeries.plot() would draw the whole figure each time.)
+    """
+    from matplotlib.collections import Collection, LineCollection, PatchCollection
+
+    parts = shapely.get_parts(shapely.get_parts(list(geometries)))  # a part of a collection may have parts too
+    parts = parts[~shapely.is_empty(parts)]
+    dimensions = shapely.get_dimensions(parts)
+    added: list[Collection] = [
+        PatchCollection([patch_from_polygon(area) for area in parts[dimensions == 2]], facecolor=style.face),
+        LineCollection([shapely.get_coordinates(line) for line in parts[dimensions == 1]]),
+    ]
+    for collection in added:
+        if collection.get_paths():
+            collection.set(edgecolor=style.edge, linewidth=style.width, alpha=style.alpha, zorder=order)
+            collection.set_in_layout(False)
+            ax.add_collection(collection, autolim=False)
+    points = shapely.get_coordinates(parts[dimensions == 0])
+    if len(points):
+        dots = ax.scatter(points[:, 0], points[:, 1], style.size, style.edge, marker=style.marker)
+        dots.set(linewidth=style.width, alpha=style.alpha, zorder=order)
+
+
+def _draw_land(ax: Axes, window: Window, beneath: Sequence[BaseGeometry] | None) -> None:
     layers = [beneath] if beneath is not None else borders_within(*window)
     ax.set_facecolor(SEA if beneath is None else "white")
     for layer in layers:
         if len(layer):
-            GeoSeries(layer).plot(ax=ax, facecolor=LAND, edgecolor=COAST, linewidth=0.6, zorder=0, aspect=None)
+            _add(ax, layer, _Style(COAST, face=LAND, width=0.6), 0)
 
 
 def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> None:
     """Boxes, shapes, rows and the legend; a box is drawn at least so large."""
-    from geopandas import GeoSeries
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -264,12 +296,7 @@ def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> 
         _draw_boxes(ax, _enlarged(boxes, least), colour, opacity, width, order)
         if count:
             legend.append(Patch(facecolor=(colour, 2 * opacity), edgecolor=colour, label=label))
-    for shape in picture.shapes:
-        for part in shapely.get_parts([shape]):
-            outline = part.boundary if part.geom_type == "Polygon" else part
-            GeoSeries([outline]).plot(
-                ax=ax, color=SHAPE, linewidth=1.6, markersize=60, marker="+", zorder=4, aspect=None
-            )
+    _add(ax, picture.shapes, _Style(SHAPE, width=1.6, marker="+"), 4)
     for limit in picture.limits:
         across = ax.axvline if limit.axis == 0 else ax.axhline
         across(limit.value, color=SHAPE, linewidth=1.2, linestyle=(0, (6, 3)), zorder=4)
@@ -278,9 +305,8 @@ def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> 
         line.set_linestyle("solid" if picture.shapes else "dashed")
         legend.append(line)
     if picture.rows:
-        dots = GeoSeries(picture.rows)
         size = float(np.clip(3000 / len(picture.rows), 2.0, 12.0))  # many must not hide the boxes below
-        dots.plot(ax=ax, color=ROWS, markersize=size, linewidth=0, alpha=0.75, zorder=5, aspect=None)
+        _add(ax, picture.rows, _Style(ROWS, face=ROWS, size=size, alpha=0.75), 5)
         some = f"{len(picture.rows):,} of the matching rows" if picture.more else f"{len(picture.rows):,} matching rows"
         dot = Line2D([], [], linestyle="none", marker="o", markersize=4, color=ROWS, label=some)
         legend.append(dot)
@@ -292,14 +318,13 @@ def _files(count: int) -> str:
     return f"{count:,} file" + ("" if count == 1 else "s")
 
 
-def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: float, order: float) -> None:
-    from geopandas import GeoSeries
+def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: float, order: int) -> None:
     from matplotlib.collections import PolyCollection
 
     layers = layers_of(boxes)
     if layers > _MOST_LAYERS:  # all of them together, for one upon the other they would hide what is beneath
         together = shapely.union_all(shapely.box(boxes.xmin, boxes.ymin, boxes.xmax, boxes.ymax))
-        GeoSeries([together]).plot(ax=ax, facecolor=(colour, 2 * opacity), linewidth=0, zorder=order, aspect=None)
+        _add(ax, [together], _Style(colour, face=(colour, 2 * opacity)), order)
     corners = np.stack(
         [
             np.stack([boxes.xmin, boxes.xmin, boxes.xmax, boxes.xmax], axis=1),
@@ -307,16 +332,15 @@ def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: floa
         ],
         axis=2,
     )
-    ax.add_collection(
-        PolyCollection(
-            list(corners),
-            facecolor=(colour, opacity if layers <= _MOST_LAYERS else 0),
-            edgecolor=(colour, 0.8),
-            linewidth=width if layers <= _MOST_LAYERS else width / 10,
-            zorder=order,
-        ),
-        autolim=False,
+    outlines = PolyCollection(
+        list(corners),
+        facecolor=(colour, opacity if layers <= _MOST_LAYERS else 0),
+        edgecolor=(colour, 0.8),
+        linewidth=width if layers <= _MOST_LAYERS else width / 10,
+        zorder=order,
     )
+    outlines.set_in_layout(False)
+    ax.add_collection(outlines, autolim=False)
 
 
 def _enlarged(boxes: Boxes, least: float) -> Boxes:

@@ -13,6 +13,7 @@ import pyproj
 import pytest
 import shapely
 from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
@@ -249,8 +250,15 @@ def test_an_index_that_is_not_there_is_named() -> None:
         drawn(KEEP_ALL, index="geobox(geom)")
 
 
-@pytest.mark.parametrize("missing", ["matplotlib.pyplot", "geopandas"])
-def test_without_its_libraries_a_map_says_which_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(EnvironmentProblem, match=rf"{missing} is not installed: pip install 'geoskip\[plot\]'"):
+def test_without_its_library_a_map_says_which_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(EnvironmentProblem, match=r"matplotlib, which is not installed: pip install 'geoskip\[plot\]'"):
         drawn(KEEP_ALL)
+
+
+def test_a_map_is_not_rendered_before_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rendering takes a second and more where a figure has several maps."""
+    rendered: list[Any] = []
+    monkeypatch.setattr(FigureCanvasAgg, "draw", rendered.append)
+    drawn(INDEX.meets(NEAR_CHICAGO), found=[(-88.0, 42.0)])
+    assert not rendered
