@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from geoskip.clauses import KEEP_ALL, Clause
-from geoskip.predicates import And, Not, Or, Predicate, normalise
+from geoskip.normal_form import normalise
+from geoskip.predicates import And, Not, Or, Predicate
 
 Memo = Mapping[tuple[str, int], tuple[Predicate, Clause]]
 """Clauses by the verdict and the identity of the vertex, with the vertex."""

@@ -46,7 +46,8 @@ from geoskip.checking.strategies import OutOfTime, Strategy, drawn, minimal, phy
 from geoskip.clauses import Mask
 from geoskip.geometry.shapes import ROUNDING
 from geoskip.indexes.base import Index
-from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate, normalise
+from geoskip.normal_form import normalise
+from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate
 from geoskip.registry import ConstantDeclaration, current
 from geoskip.registry.registry import constant_name
 

@@ -25,6 +25,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
+from geoskip.normal_form import normalise
 from geoskip.predicates import (
     And,
     Call,
@@ -35,7 +36,6 @@ from geoskip.predicates import (
     Or,
     Predicate,
     children,
-    normalise,
     transform,
     walk,
 )

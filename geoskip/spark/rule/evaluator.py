@@ -34,6 +34,7 @@ from geoskip.evaluation.values import (
     directly,
     swapped,
 )
+from geoskip.normal_form import normalise
 from geoskip.predicates import (
     Call,
     Cast,
@@ -46,7 +47,6 @@ from geoskip.predicates import (
     Not,
     Predicate,
     children,
-    normalise,
     walk,
 )
 from geoskip.registry import current

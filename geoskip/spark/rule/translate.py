@@ -24,6 +24,7 @@ from typing import Any
 
 import shapely
 
+from geoskip.normal_form import normalise
 from geoskip.predicates import (
     And,
     Call,
@@ -42,7 +43,6 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
     columns_of,
-    normalise,
     transform,
     walk,
 )

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from geoskip import MinMax, mappings, maps
+from geoskip.normal_form import normalise
 from geoskip.planner import clause_for
 from geoskip.predicates import (
     And,
@@ -23,7 +24,6 @@ from geoskip.predicates import (
     Or,
     Predicate,
     children,
-    normalise,
     transform,
     walk,
 )
