@@ -285,8 +285,7 @@ class Labeller:
 
     def _unless_it_throws(self, node: Predicate) -> Clause:
         """Never NULL, where nothing below can throw: a throwing row counts as true, false and null at once."""
-        plain = all(isinstance(c, Column | Literal) for c in children(node))
-        return KEEP_NONE if plain else KEEP_ALL
+        return KEEP_NONE if all(isinstance(child, Column | Literal) for child in children(node)) else KEEP_ALL
 
     def _own(self, node: Predicate) -> list[Clause]:
         """Label a vertex itself: clauses of indexes, mappings, and the conditions that the vertex implies."""

@@ -24,12 +24,12 @@ from geoskip.engines.duckdb_expression import UTC, predicate_of_duckdb
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_functions import SQL_TYPES, on_arrow
 from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, lowered
+from geoskip.engines.duckdb_session import SPATIAL, Query, SessionFacts
 from geoskip.engines.duckdb_statement import (
     NotUnderstoodError,
     Parquet,
     functions_of,
     head_and_query,
-    literal,
     named,
     parquet_of,
     parsed,
@@ -49,13 +49,6 @@ from geoskip.stores.base import Store
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-_DEFAULTS = {
-    "Calendar": "gregorian", "binary_as_string": "false", "default_collation": "", "file_search_path": "",
-    "ieee_floating_point_ops": "true", "integer_division": "false", "old_implicit_casting": "false",
-}  # fmt: skip
-"""Settings that change what a condition or a path means, with DuckDB's own values."""
-_VIEW = re.compile(r'CREATE (?:TEMP |TEMPORARY )?VIEW (?:(?:"(?:[^"]|"")*"|[^\s(".]+)\.?)+ AS (.*?);?\s*', re.DOTALL)
-_SPATIAL = "SELECT loaded FROM duckdb_extensions() WHERE extension_name = 'spatial' AND loaded"
 _BY_FILE = re.compile(r"filename|file_row_number", re.IGNORECASE)
 
 
@@ -167,7 +160,7 @@ class NarrowedConnection:
         Spark. Returns the names. Raises InvalidSpecificationError where the spatial extension is loaded, which has
         functions of these names.
         """
-        if self._session(_SPATIAL, []):
+        if self._session(SPATIAL, []):
             raise InvalidSpecificationError(
                 "the spatial extension is loaded and has ST_ functions of its own; use these, or another connection"
             )
@@ -242,7 +235,9 @@ class NarrowedConnection:
         self._files.matched.clear()
         try:
             head, body = head_and_query(query)
-            statement = _Statement(self._run, self._session, self._files, self._names, query, named(parameters))
+            statement = _Statement(
+                self._run, SessionFacts(self._session), self._files, self._names, query, named(parameters)
+            )
             text = head + statement.narrowed(body)
         except (NotUnderstoodError, module.Error, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
             why = str(error).partition("\n")[0]
@@ -257,15 +252,12 @@ class NarrowedConnection:
         return text if text != query else None
 
 
-Query = Callable[[str, Sequence[Any]], "list[tuple[Any, ...]]"]
-
-
 @dataclass
 class _Statement:
     """One statement, while it is narrowed."""
 
     run: Query
-    session: Query
+    facts: SessionFacts
     files: ParquetFiles
     names: Mapping[str, str]
     whole: str
@@ -274,7 +266,6 @@ class _Statement:
     notes: list[str] = field(default_factory=list)
     unresolved: bool = False
     """True where a name may mean a view that is not seen through."""
-    _cache: dict[str, Any] = field(default_factory=dict)
 
     def narrowed(self, query: str, above: list[Json] | None = None) -> str:
         """The text of a query over fewer files, given conditions on its output."""
@@ -296,10 +287,10 @@ class _Statement:
                     return [name for name, _ in self.files.columns(found, self.files.found(found))]
             except NotUnderstoodError:
                 return None
-            return self._columns_of_table(ref)
+            return self.facts.columns(ref)
 
         pieces = []
-        for scan in find_scans(tree, columns, self._is_scalar, above):
+        for scan in find_scans(tree, columns, self.facts.is_scalar, above):
             try:
                 found = parquet(scan.ref)
                 text = self._view(scan) if found is None else self._answer(found, scan)
@@ -315,7 +306,7 @@ class _Statement:
     def _parquet(self, ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
         found = parquet_of(ref, query, tokens)
         name = lowered(ref.get("table_name", ""))
-        if found is None and name in self.names and self._view_text(ref) is not None:
+        if found is None and name in self.names and self.facts.view(ref) is not None:
             start, stop = self._place(ref, query, tokens)
             alias = "" if ref.get("alias") else ref["table_name"]
             return self.files.reader(self.names[name], start, stop, alias)
@@ -328,7 +319,7 @@ class _Statement:
             self.scans.append(self.files.all(parquet, names, reasons))
             return parquet.text(names) if parquet.folder else None
         by_file = bool(_BY_FILE.search(self.whole))
-        zoned = self._settings().get("TimeZone") not in UTC
+        zoned = self.facts.zone not in UTC
         answer = self.files.narrowed(parquet, names, predicate, by_file=by_file, zoned=zoned)
         self.scans.append(replace(answer.scan, noted=(*reasons, *answer.scan.noted)))
         return None if answer.scan.files_kept == len(names) and not parquet.folder else answer.text
@@ -339,12 +330,12 @@ class _Statement:
             return None, scan.reasons
         if "file_index" in self.whole.lower():
             return None, ["file_index numbers the files that are read: all are"]
-        if why := self._unusual_settings():
+        if why := self.facts.unusual_settings():
             return None, [why]
         usable, reasons = [], list(scan.reasons)
         called = functions_of(scan.conditions)
         for condition in scan.conditions:
-            own = functions_of(condition) & self._macros() if called else None
+            own = functions_of(condition) & self.facts.macros() if called else None
             if own:
                 reasons.append(f"{min(own)} is a macro in this database")
             else:
@@ -352,8 +343,10 @@ class _Statement:
         if not usable:
             return None, reasons
         types = self.files.types(parquet, names)
-        zone = self._settings().get("TimeZone")
-        spatial = any(name.startswith("st_") for name in called) and self._has_spatial()
+        zone = self.facts.zone
+        spatial = any(name.startswith("st_") for name in called) and bool(
+            self.files.own_functions or self.facts.has_spatial()
+        )
         predicate, said = predicate_of_duckdb(usable, types, zone, spatial=spatial)
         return (None if predicate == TRUE else predicate), [*reasons, *said]
 
@@ -361,9 +354,9 @@ class _Statement:
         """The text of a view over Parquet files in place of its name; None for another table."""
         if scan.ref["type"] != "BASE_TABLE":
             return None
-        body = self._view_text(scan.ref)
+        body = self.facts.view(scan.ref)
         if body is None:
-            self.unresolved |= self._columns_of_table(scan.ref) is None
+            self.unresolved |= self.facts.columns(scan.ref) is None
             return None
         before = len(self.scans)
         try:
@@ -378,75 +371,3 @@ class _Statement:
     @staticmethod
     def _place(ref: Json, query: str, tokens: Sequence[int]) -> tuple[int, int]:
         return token(ref["query_location"], tokens, query.encode())
-
-    def _view_text(self, ref: Json) -> str | None:
-        """The query of the view that an unqualified name means with certainty."""
-        if ref["type"] != "BASE_TABLE" or ref["schema_name"] or ref["catalog_name"]:
-            return None
-        name = lowered(ref["table_name"])
-        named = [row for row in self._tables() if lowered(row[2]) == name]
-        temporary = [row for row in named if row[0] == "temp"]
-        if temporary:
-            named = temporary
-        if len(named) != 1 or named[0][3] is None or not (temporary or named[0][4]):
-            return None
-        found = _VIEW.fullmatch(named[0][3])
-        return found[1] if found else None
-
-    def _columns_of_table(self, ref: Json) -> list[str] | None:
-        if ref["type"] != "BASE_TABLE" or ref["schema_name"] or ref["catalog_name"]:
-            return None
-        name = lowered(ref["table_name"])
-        named = [row for row in self._tables() if lowered(row[2]) == name]
-        if len(named) != 1 or named[0][3] is not None:
-            return None
-        rows = self.session(
-            "SELECT column_name FROM duckdb_columns() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
-            list(named[0][:3]),
-        )
-        return [str(row[0]) for row in rows]
-
-    # ---- the session
-
-    def _once(self, key: str, query: str) -> list[tuple[Any, ...]]:
-        if key not in self._cache:
-            self._cache[key] = self.session(query, [])
-        rows: list[tuple[Any, ...]] = self._cache[key]
-        return rows
-
-    def _tables(self) -> list[tuple[Any, ...]]:
-        """Database, schema, name, text of a view, and True in the current schema, of all tables and views."""
-        here = "database_name = current_database() AND schema_name = current_schema()"
-        return self._once(
-            "tables",
-            f"SELECT database_name, schema_name, view_name, sql, {here} FROM duckdb_views() WHERE NOT internal "
-            f"UNION ALL SELECT database_name, schema_name, table_name, NULL, {here} FROM duckdb_tables()",
-        )
-
-    def _macros(self) -> frozenset[str]:
-        """The names of functions that are not DuckDB's."""
-        rows = self._once("macros", "SELECT function_name FROM duckdb_functions() WHERE database_name <> 'system'")
-        return frozenset(lowered(row[0]) for row in rows)
-
-    def _is_scalar(self, name: str) -> bool:
-        """True for a function that has one value a row, the same one for the same row."""
-        rows = self._once(
-            "scalars",
-            "SELECT lower(function_name) FROM duckdb_functions() GROUP BY ALL HAVING bool_and(function_type = 'scalar' "
-            "AND stability IN ('CONSISTENT', 'CONSISTENT_WITHIN_QUERY'))",
-        )
-        return (lowered(name),) in rows
-
-    def _has_spatial(self) -> bool:
-        return bool(self.files.own_functions or self._once("spatial", _SPATIAL))
-
-    def _settings(self) -> dict[str, str]:
-        wanted = ", ".join(map(literal, ("TimeZone", *_DEFAULTS)))
-        return dict(self._once("settings", f"SELECT name, value FROM duckdb_settings() WHERE name IN ({wanted})"))
-
-    def _unusual_settings(self) -> str | None:
-        found = self._settings()
-        for name, value in _DEFAULTS.items():
-            if (now := found.get(name, value)) is not None and str(now).lower() != value:
-                return f"the setting {name} is {now!r}: conditions are used only where it is {value!r}"
-        return None

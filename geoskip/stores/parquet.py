@@ -74,7 +74,8 @@ from geoskip.stores.log_files import (
     operation_name,
     snapshot_name,
 )
-from geoskip.stores.parts import OWNER, PART_SUFFIX, PartReader, PartStore, load_columns, part_name, write_part
+from geoskip.stores.part_files import PART_SUFFIX, PartReader, load_columns, write_part
+from geoskip.stores.parts import OWNER, PartStore, part_name
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 

@@ -21,7 +21,7 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.spark.advisor.judged_candidates import candidates_for
 from geoskip.spark.advisor.what_if import asked_queries
 from geoskip.spark.session import known
-from geoskip.stores.parts import write_part
+from geoskip.stores.part_files import write_part
 from tests.conftest import same_as_off
 
 pytestmark = pytest.mark.spark

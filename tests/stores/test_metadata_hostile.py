@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as encryption
 import pytest
 
-from geoskip.stores import ParquetStore, parts
+from geoskip.stores import ParquetStore, part_files
 from geoskip.stores.log_files import checksum
 from tests.stores.test_metadata_fuzz import asked, asked_for_people, latest_entry, made
 
@@ -102,7 +102,7 @@ def test_a_part_that_is_none_harms_nothing(tmp_path: Path, kind: str) -> None:
     asked(place, None)
     asked_for_people(place, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "_crc", lambda *_: 0)  # as if those were right as well
+        patch.setattr(part_files, "_crc", lambda *_: 0)  # as if those were right as well
         asked(place, None)
         asked_for_people(place, None)
 
@@ -112,7 +112,7 @@ def test_a_part_that_is_none_harms_nothing(tmp_path: Path, kind: str) -> None:
 
 def test_nothing_that_reads_metadata_can_run_code() -> None:
     """Of what reads a header, a part or an entry no module imports what turns bytes into code."""
-    root = Path(parts.__file__).parents[1]
+    root = Path(part_files.__file__).parents[1]
     readers = [
         root / "codec.py",
         *(f for name in ("stores", "metadata", "indexes") for f in (root / name).rglob("*.py")),

@@ -18,7 +18,7 @@ from geoskip.metadata import FORMAT, PartFile
 from geoskip.stores import LocalFolder, ParquetStore
 from geoskip.stores.base import header_json, new_identity
 from geoskip.stores.log_files import LARGEST_SNAPSHOT, entry_text
-from geoskip.stores.parts import PartReader, write_part
+from geoskip.stores.part_files import PartReader, write_part
 from tests.support.storing import HEADER, begun, content, entry, table
 
 

@@ -41,7 +41,7 @@ from geoskip.spark.dataset.source import SparkData
 from geoskip.spark.session import java
 from geoskip.stores.encryption import Encryption, PartKeys, Vault
 from geoskip.stores.keyring import KeyRing
-from geoskip.stores.parts import write_part
+from geoskip.stores.part_files import write_part
 
 _IN_THE_DRIVER = 4 << 20
 """Bytes of Parquet files that the driver reads in about the time that a job takes."""
