@@ -52,7 +52,7 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
     DatasetNotFoundError
         Where the relation has no files.
     """
-    text = jvm.geoskip.relation(frame._jdf)
+    text = jvm.geoskip.files().relation(frame._jdf)
     if text is None:
         raise InvalidSpecificationError(
             f"{name} is not a dataset of files that geoskip can index: it needs Parquet, ORC, Avro, CSV, JSON or text "

@@ -31,7 +31,7 @@ class SourceState:
 
 def listing(spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
     """Files that a DataFrame reads: listed now, or without ``refresh`` as they were when it was made."""
-    return FileListing(java(spark).geoskip.listing(frame._jdf, refresh))
+    return FileListing(java(spark).geoskip.files().listing(frame._jdf, refresh))
 
 
 def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[str]) -> str:

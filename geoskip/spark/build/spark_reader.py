@@ -239,7 +239,7 @@ def hidden_by_a_view(files: Sequence[ListedFile]) -> list[FileResult]:
 def restricted_to(state: SourceState, files: Sequence[ListedFile]) -> DataFrame:
     """DataFrame of the dataset over these files alone."""
     lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
-    return DataFrame(java(state.spark).geoskip.only(state.frame._jdf, lines), state.spark)
+    return DataFrame(java(state.spark).geoskip.files().only(state.frame._jdf, lines), state.spark)
 
 
 def with_path(frame: DataFrame) -> tuple[DataFrame, Column]:

@@ -243,7 +243,7 @@ class DatasetSource:
         """DataFrame of one version of a table with a log, so that a build reads what was listed; others stay."""
         if self.table is None and self.format not in _LOGS:
             return frame
-        found = java(self.spark).geoskip.pinned(frame._jdf)
+        found = java(self.spark).geoskip.files().pinned(frame._jdf)
         return frame if found is None else DataFrame(found, frame.sparkSession)
 
     def _listed(self, spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
@@ -385,7 +385,7 @@ class SparkData:
 
     def sees(self, paths: pa.Array) -> pa.Array:
         if self.state.relation.table:  # time travel and RESTORE need the summaries of files that its log still names
-            removed = java(self.source.spark).geoskip.removed(self.state.frame._jdf).split("\n")
+            removed = java(self.source.spark).geoskip.files().removed(self.state.frame._jdf).split("\n")
             uris = pa.array(map(self._uri, paths.to_pylist()), pa.string())
             return pc.invert(pc.is_in(uris, value_set=pa.array(removed, pa.string())))
         roots = self.state.relation.roots

@@ -32,13 +32,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import @Dataset@;
 import @SparkSession@;
-import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.QueryExecution;
-import org.apache.spark.sql.execution.datasources.FileIndex;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.util.ThreadUtils;
 import py4j.ClientServerConnection;
@@ -332,111 +328,8 @@ public final class Geoskip {
 
     public void release(long number) { Evaluation.release(number); }
 
-    /** The file relation that a frame reads, as an index must know it: JSON; null where there is not just one. */
-    public String relation(Dataset frame) throws Exception {
-        LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
-        if (read instanceof DataSourceV2Relation) {
-            Map session = SupportedRelations.ofSession(frame.sparkSession().sessionState().conf());
-            return TableScan.relation((DataSourceV2Relation) read, session);
-        }
-        LogicalRelation relation = (LogicalRelation) read;
-        if (relation == null) {
-            return null;
-        }
-        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        Map settings = SupportedRelations.ofSession(files.sparkSession().sessionState().conf());
-        TableFormat format = TableFormat.of(files.location());
-        return SupportedRelations.environment(files, settings)
-                .with("reason", relation.isStreaming() ? "it is a stream" : SupportedRelations.reasonOfDataset(files))
-                .with("roots", ScalaInterop.roots(files.location())).with("partitions", files.partitionSchema().fieldNames())
-                .with("schema", files.dataSchema().json()).with("table", format == null ? null : format.name())
-                .with("names", new Names(relation).inFiles())
-                .with("byId", format != null && format.findsById(files)).toString();
-    }
-
-    /** The same frame held to the latest version of its table; null where none can be indexed. */
-    public Dataset pinned(Dataset frame) throws Exception {
-        LogicalPlan plan = frame.queryExecution().analyzed();
-        LogicalPlan read = onlyRelation(plan);
-        final LogicalRelation relation = read instanceof LogicalRelation ? (LogicalRelation) read : null;
-        HadoopFsRelation files = relation == null ? null : (HadoopFsRelation) relation.relation();
-        TableFormat format = files == null ? null : TableFormat.of(files.location());
-        if (format == null || relation.isStreaming() || format.reasonOfTable(files) != null) {
-            return null;
-        }
-        final Object pinned =
-                ScalaInterop.relocated(relation, format.pinned(files.location()), relation.catalogTable());
-        return Dataset.ofRows(frame.sparkSession(), (LogicalPlan) plan.transformDown(new Replacement() {
-            Object of(Object node) { return node == relation ? pinned : null; }
-        }));
-    }
-
-    /** The files that older versions of a table have, and the latest one no more: paths, joined by line feeds. */
-    public String removed(Dataset frame) throws Exception {
-        LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
-        if (read instanceof DataSourceV2Relation) {
-            return String.join("\n", TableScan.removed((DataSourceV2Relation) read));
-        }
-        FileIndex location = ((HadoopFsRelation) ((LogicalRelation) read).relation()).location();
-        return String.join("\n", TableFormat.of(location).removed(location));
-    }
-
-    /** The relation whose rows are the plan's, one by one: a view may rename columns, not choose rows. */
-    private static LogicalPlan onlyRelation(LogicalPlan plan) {
-        if (plan instanceof LogicalRelation) {
-            return ((LogicalRelation) plan).relation() instanceof HadoopFsRelation ? plan : null;
-        }
-        if (plan instanceof DataSourceV2Relation) {
-            return plan;
-        }
-        boolean keepsRows = plan instanceof Project || plan instanceof SubqueryAlias || plan instanceof View;
-        List children = ScalaInterop.list(plan.children());
-        return keepsRows && children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
-    }
-
-    /** The files that a frame reads, listed anew or as they were, as lines: see FileTable. */
-    public String listing(Dataset frame, boolean anew) throws Exception {
-        LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
-        if (read instanceof DataSourceV2Relation) {
-            return TableScan.listing((DataSourceV2Relation) read, anew);
-        }
-        FileIndex location = ((HadoopFsRelation) ((LogicalRelation) read).relation()).location();
-        if (anew) {
-            location.refresh();
-        }
-        List files = ScalaInterop.files(ScalaInterop.unpruned(location));
-        boolean mayChange = TableFormat.of(location) == null;
-        return FileTable.lines(files, mayChange
-                ? FileTable.etags(files, frame.sparkSession().sessionState().newHadoopConf()) : Collections.emptyMap());
-    }
-
-    /**
-     * The same frame over some of its files alone, given as lines like those of `listing`. A file that is missing or
-     * corrupt fails the query, whatever the options and the session say: what is read of it is all of it. Of JSON there
-     * is a column `_geoskip_bad` beside, of the records that could not be parsed or converted.
-     */
-    public Dataset only(Dataset frame, String lines) throws Exception {
-        LogicalPlan plan = frame.queryExecution().analyzed();
-        final LogicalPlan read = onlyRelation(plan);
-        if (read instanceof DataSourceV2Relation) {
-            final LogicalPlan some = TableScan.only((DataSourceV2Relation) read, lines);
-            return Dataset.ofRows(frame.sparkSession(), (LogicalPlan) plan.transformDown(new Replacement() {
-                Object of(Object node) { return node == read ? some : null; }
-            }));
-        }
-        final LogicalRelation relation = (LogicalRelation) read;
-        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        List listed = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
-        final Object chosen = ScalaInterop.relocated(
-                relation, new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed),
-                relation.catalogTable(),
-                ScalaInterop.options(files.options(), "false", "ignoreCorruptFiles", "ignoreMissingFiles"),
-                files.fileFormat().getClass().getName().endsWith(".JsonFileFormat") ? "_geoskip_bad" : null);
-        LogicalPlan replaced = (LogicalPlan) plan.transformDown(new Replacement() {
-            Object of(Object node) { return node == relation ? chosen : null; }
-        });
-        return Dataset.ofRows(frame.sparkSession(), replaced);
-    }
+    /** The files that frames read. */
+    public FrameFiles files() { return new FrameFiles(); }
 
     /** Waits until the skipped files that were to be audited are read; false if that took too long. */
     public boolean audited(long budgetMs) throws InterruptedException { return Audit.finished(budgetMs); }
