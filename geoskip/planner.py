@@ -40,7 +40,6 @@ from geoskip.errors import MetadataError
 from geoskip.evaluation import Evaluator, evaluating
 from geoskip.indexes.base import Index
 from geoskip.metadata import Snapshot
-from geoskip.normal_form import normalise
 from geoskip.predicates import (
     And,
     Call,
@@ -58,6 +57,7 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
     children,
+    normalise,
 )
 from geoskip.registry import Registry, current
 from geoskip.rewrite import DECLARED, IMPLIED, canonical, equivalent

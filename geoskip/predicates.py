@@ -8,6 +8,8 @@ expression trees (Extensible Data Skipping, section II-A2): ``temp > 101`` is a 
 temp > 101
 >>> Or((Comparison("<", Literal(5), Column("a")), Not(Not(IsNull(Column("b"))))))
 (5 < a OR NOT NOT b IS NULL)
+>>> normalise(_)
+(a > 5 OR b IS NULL)
 
 *Values are physical*, as Spark keeps them: a date is an ``int`` of days since 1970-01-01, a timestamp an ``int`` of
 microseconds, an interval an ``int`` of months or microseconds, a string a ``str`` whose invalid UTF-8 is kept by
@@ -36,7 +38,6 @@ __all__ = [
     "NEGATED",
     "TRUE",
     "And",
-    "BooleanVertex",
     "Call",
     "Cast",
     "Column",
@@ -54,7 +55,7 @@ __all__ = [
     "StartsWith",
     "children",
     "columns_of",
-    "flattened",
+    "normalise",
     "transform",
     "walk",
 ]
@@ -92,7 +93,7 @@ def _joined(word: str, parts: Sequence[Predicate]) -> Iterator[str | Predicate]:
         yield from (word, part) if number else (part,)
 
 
-class BooleanVertex(Predicate):
+class _BooleanVertex(Predicate):
     """The base of vertices that are TRUE, FALSE or NULL."""
 
     __slots__ = ()
@@ -199,7 +200,7 @@ class Cast(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(BooleanVertex):
+class Comparison(_BooleanVertex):
     """``left op right`` with op one of ``= <=> < <= > >=``; ``<>`` is a :class:`Not`."""
 
     op: str
@@ -212,7 +213,7 @@ class Comparison(BooleanVertex):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class In(BooleanVertex):
+class In(_BooleanVertex):
     """``child IN (values)``: literals, a NULL among them kept as Spark keeps it."""
 
     child: Predicate
@@ -225,7 +226,7 @@ class In(BooleanVertex):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Like(BooleanVertex):
+class Like(_BooleanVertex):
     """``child LIKE pattern ESCAPE escape``."""
 
     child: Predicate
@@ -238,7 +239,7 @@ class Like(BooleanVertex):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Text(BooleanVertex):
+class _Text(_BooleanVertex):
     child: Predicate
     text: str
     form: ClassVar[str]
@@ -267,7 +268,7 @@ class Contains(_Text):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class IsNull(BooleanVertex):
+class IsNull(_BooleanVertex):
     """``child IS NULL``."""
 
     child: Predicate
@@ -278,7 +279,7 @@ class IsNull(BooleanVertex):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Joined(BooleanVertex):
+class _Joined(_BooleanVertex):
     children: tuple[Predicate, ...]
     word: ClassVar[str]
 
@@ -300,7 +301,7 @@ class Or(_Joined):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Not(BooleanVertex):
+class Not(_BooleanVertex):
     """NOT child: NULL stays NULL."""
 
     child: Predicate
@@ -398,7 +399,7 @@ def transform(node: Predicate, change: Callable[[Predicate], Predicate]) -> Pred
         if form is not None:
             done[id(vertex)] = change(_rebuilt(form, done))
         elif id(vertex) not in done:
-            form = flattened(vertex)
+            form = _flat(vertex)
             waiting.append((vertex, form))
             waiting.extend((child, None) for child in children(form))
     return done[id(node)]
@@ -419,7 +420,47 @@ def _rebuilt(node: Predicate, done: dict[int, Predicate]) -> Predicate:
     return replace(node, **changed)  # type: ignore[type-var]
 
 
-def flattened(node: Predicate) -> Predicate:
+def normalise(node: Predicate) -> Predicate:
+    """The same predicate in the one shape that indexes and mappings match.
+
+    A lone literal stands on the right, nested AND and OR are flat, double negation is gone, the negation of an order
+    comparison is the opposite one (exact: Spark's order is total, NaN included), comparisons of a condition with
+    TRUE or FALSE are the condition or its negation.
+
+    >>> normalise(Not(Comparison("<", Column("a"), Literal(1))))
+    a >= 1
+    >>> normalise(Comparison("=", IsNull(Column("a")), FALSE))
+    NOT a IS NULL
+    >>> normalise(And((IsNull(Column("a")), And((IsNull(Column("b")), IsNull(Column("c")))))))
+    (a IS NULL AND b IS NULL AND c IS NULL)
+    """
+    return transform(node, _normalise_vertex)
+
+
+def _is_condition(node: Predicate) -> bool:
+    return isinstance(node, _BooleanVertex) or (isinstance(node, Call) and node.type == "boolean")
+
+
+def _normalise_vertex(node: Predicate) -> Predicate:
+    match node:
+        case Comparison(op, Literal() as left, right) if not isinstance(right, Literal):
+            return _normalise_vertex(Comparison(FLIPPED[op], right, left))
+        case Comparison("=", left, Literal(True)) if _is_condition(left):
+            return left
+        case Comparison("=", left, Literal(False)) if _is_condition(left):
+            return _normalise_vertex(Not(left))
+        case Comparison("<=>", left, Literal(None)):
+            return IsNull(left)
+        case Not(Not(child)):
+            return child
+        case Not(Comparison(op, left, right)) if op in NEGATED:
+            return Comparison(NEGATED[op], left, right)
+        case Not(Literal(bool() as value)):
+            return FALSE if value else TRUE
+    return _flat(node)
+
+
+def _flat(node: Predicate) -> Predicate:
     """An AND without ANDs right below it, an OR without ORs; a lone child stands for itself."""
     if not isinstance(node, _Joined):
         return node

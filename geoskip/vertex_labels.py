@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from geoskip.clauses import KEEP_ALL, Clause
-from geoskip.normal_form import normalise
-from geoskip.predicates import And, Not, Or, Predicate
+from geoskip.predicates import And, Not, Or, Predicate, normalise
 
 Memo = Mapping[tuple[str, int], tuple[Predicate, Clause]]
 """Clauses by the verdict and the identity of the vertex, with the vertex."""

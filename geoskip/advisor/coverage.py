@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
-from geoskip.normal_form import normalise
-from geoskip.predicates import And, Not, Or, Predicate, columns_of
+from geoskip.predicates import And, Not, Or, Predicate, columns_of, normalise
 
 __all__ = ["Coverage", "VertexMasks", "bundles_of", "masks_of", "undominated"]
 

@@ -44,7 +44,6 @@ from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.metricdist.index import METRICS, MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
-from geoskip.normal_form import normalise
 from geoskip.planner import Labeller
 from geoskip.predicates import (
     And,
@@ -58,6 +57,7 @@ from geoskip.predicates import (
     Or,
     Predicate,
     columns_of,
+    normalise,
     walk,
 )
 from geoskip.rewrite import canonical

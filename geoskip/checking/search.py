@@ -46,8 +46,7 @@ from geoskip.checking.strategies import OutOfTime, Strategy, drawn, minimal, phy
 from geoskip.clauses import Mask
 from geoskip.geometry.shapes import ROUNDING
 from geoskip.indexes.base import Index
-from geoskip.normal_form import normalise
-from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate
+from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate, normalise
 from geoskip.registry import ConstantDeclaration, current
 from geoskip.registry.registry import constant_name
 

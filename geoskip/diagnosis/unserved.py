@@ -26,7 +26,6 @@ from geoskip.diagnosis.suggestions import best_index, code_of, is_of_user
 from geoskip.indexes.base import Index
 from geoskip.indexes.formatted import Formatted
 from geoskip.metadata import IndexEntry
-from geoskip.normal_form import normalise
 from geoskip.planner import Decision, Labeller
 from geoskip.predicates import (
     And,
@@ -42,6 +41,7 @@ from geoskip.predicates import (
     StartsWith,
     children,
     columns_of,
+    normalise,
     walk,
 )
 from geoskip.registry import current

@@ -30,8 +30,7 @@ import pyarrow as pa
 
 from geoskip.engines.constant_bounds import Constant, Engine
 from geoskip.engines.implied_conditions import Builder, EngineCondition
-from geoskip.normal_form import normalise
-from geoskip.predicates import Column, Contains, EndsWith, Like, Predicate, StartsWith
+from geoskip.predicates import Column, Contains, EndsWith, Like, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
 _COMPARISONS = {

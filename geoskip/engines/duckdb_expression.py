@@ -26,7 +26,6 @@ from geoskip.engines.duckdb_constants import EXACT_IN, fits, is_exact, scale_of,
 from geoskip.engines.duckdb_geometries import distance_compared, shape, spatial_operand
 from geoskip.engines.duckdb_scopes import Json, lowered
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
-from geoskip.normal_form import normalise
 from geoskip.predicates import (
     Call,
     Column,
@@ -35,6 +34,7 @@ from geoskip.predicates import (
     Like,
     Predicate,
     StartsWith,
+    normalise,
 )
 
 _COMPARISONS = {

@@ -28,8 +28,7 @@ import pyarrow as pa
 from geoskip.engines.arrow_expression import constant_of
 from geoskip.engines.constant_bounds import Constant, Engine
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
-from geoskip.normal_form import normalise
-from geoskip.predicates import Column, Contains, EndsWith, Predicate, StartsWith
+from geoskip.predicates import Column, Contains, EndsWith, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
 _COMPARISONS = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}

@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from geoskip.bounds.sort_keys import literal_text
-from geoskip.normal_form import normalise
 from geoskip.predicates import (
     Call,
     Column,
@@ -46,6 +45,7 @@ from geoskip.predicates import (
     Or,
     Predicate,
     children,
+    normalise,
     transform,
     walk,
 )

@@ -25,7 +25,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
-from geoskip.normal_form import normalise
 from geoskip.predicates import (
     And,
     Call,
@@ -36,6 +35,7 @@ from geoskip.predicates import (
     Or,
     Predicate,
     children,
+    normalise,
     transform,
     walk,
 )

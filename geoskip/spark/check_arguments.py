@@ -27,8 +27,7 @@ from geoskip.checking.search import simpler
 from geoskip.checking.strategies import HINTS, Sample, hint_of, near, physical_value, sample_of, samples
 from geoskip.clauses import Clause, keep_mask
 from geoskip.errors import MappingError
-from geoskip.normal_form import normalise
-from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith, normalise
 from geoskip.registry import SPELLINGS, Function, current
 from geoskip.spark.analysis import without_error_log
 from geoskip.types import sql_type

@@ -32,8 +32,7 @@ from geoskip.errors import MappingError
 from geoskip.evaluation import evaluating
 from geoskip.geometry import Denotation
 from geoskip.indexes.base import Index
-from geoskip.normal_form import normalise
-from geoskip.predicates import Call, Literal, Predicate
+from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import current
 from geoskip.registry.registry import constant_name
 from geoskip.rewrite import fold_constants

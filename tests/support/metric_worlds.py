@@ -18,7 +18,6 @@ from geoskip.clauses import Mask, keep_mask
 from geoskip.indexes.base import SourceColumn, index_from_json
 from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.metadata import FileMetadata
-from geoskip.normal_form import normalise
 from geoskip.planner import Labeller
 from tests.support.evaluator import Outcomes, outcomes
 from udf_mappings import CATALYST
@@ -183,7 +182,7 @@ def verdicts(predicate: p.Predicate, distance: p.Predicate, some: World) -> dict
     """What geoskip says of a predicate over the distance, written as the column d."""
     problems: list[str] = []
     label = Labeller([some.index], report=problems.append)
-    node = normalise(p.transform(predicate, lambda vertex: distance if vertex == D else vertex))
+    node = p.normalise(p.transform(predicate, lambda vertex: distance if vertex == D else vertex))
     files = some.metadata
     said = {True: label.true(node), False: label.false(node), None: label.null(node)}
     masks: dict[bool | None, Mask] = {outcome: keep_mask(clause, files) for outcome, clause in said.items()}

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from geoskip import predicates as p
-from geoskip.normal_form import normalise
 from geoskip.rewrite import gather_equalities
 from tests.support.evaluator import outcomes
 from tests.support.harness import World
@@ -52,15 +51,15 @@ IS_A = p.Comparison("=", A, ONE)
     ids=str,
 )
 def test_the_normal_form_of(given_: p.Predicate, normal: p.Predicate) -> None:
-    assert normalise(given_) == normal
-    assert normalise(normal) == normal
+    assert p.normalise(given_) == normal
+    assert p.normalise(normal) == normal
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(worlds(("a", "x", "s")), predicates(("a", "x", "s")))
 def test_normalising_and_gathering_change_no_outcome(world: World, predicate: p.Predicate) -> None:
-    normal = gather_equalities(normalise(predicate))
-    assert normalise(normal) == normal
+    normal = gather_equalities(p.normalise(predicate))
+    assert p.normalise(normal) == normal
     for rows in world.files:
         for row in rows:
             assert outcomes(normal, row) == outcomes(predicate, row)
@@ -79,7 +78,7 @@ def test_a_tree_ten_thousand_deep_is_no_recursion(wrap: Any) -> None:
     node: p.Predicate = p.IsNull(A)
     for _ in range(10_000):
         node = wrap(node)
-    assert p.columns_of(normalise(node)) == {"a"}
+    assert p.columns_of(p.normalise(node)) == {"a"}
 
 
 def test_untouched_parts_are_shared_and_the_values_of_in_left_alone() -> None:

@@ -34,7 +34,6 @@ from geoskip.evaluation.values import (
     directly,
     swapped,
 )
-from geoskip.normal_form import normalise
 from geoskip.predicates import (
     Call,
     Cast,
@@ -47,6 +46,7 @@ from geoskip.predicates import (
     Not,
     Predicate,
     children,
+    normalise,
     walk,
 )
 from geoskip.registry import current

@@ -24,7 +24,6 @@ from typing import Any
 
 import shapely
 
-from geoskip.normal_form import normalise
 from geoskip.predicates import (
     And,
     Call,
@@ -43,6 +42,7 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
     columns_of,
+    normalise,
     transform,
     walk,
 )

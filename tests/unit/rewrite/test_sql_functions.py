@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from geoskip import MinMax, mappings, maps
-from geoskip.normal_form import normalise
 from geoskip.planner import clause_for
 from geoskip.predicates import (
     And,
@@ -24,6 +23,7 @@ from geoskip.predicates import (
     Or,
     Predicate,
     children,
+    normalise,
     transform,
     walk,
 )
