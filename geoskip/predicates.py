@@ -28,37 +28,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from string import Formatter
 from typing import Any, ClassVar
 
 import numpy as np
 
 __all__ = [
-    "FALSE",
-    "FLIPPED",
-    "NEGATED",
-    "TRUE",
-    "And",
-    "Call",
-    "Cast",
-    "Column",
-    "Comparison",
-    "Contains",
-    "EndsWith",
-    "In",
-    "IsNull",
-    "Like",
-    "Literal",
-    "Not",
-    "Opaque",
-    "Or",
-    "Predicate",
-    "StartsWith",
-    "children",
-    "columns_of",
-    "normalise",
-    "transform",
-    "walk",
-]
+    "FALSE", "FLIPPED", "NEGATED", "TRUE", "And", "Call", "Cast", "Column", "Comparison", "Contains", "EndsWith", "In",
+    "IsNull", "Like", "Literal", "Not", "Opaque", "Or", "Predicate", "StartsWith", "children", "columns_of",
+    "normalise", "transform", "walk",
+]  # fmt: skip
 
 
 class Predicate:
@@ -66,6 +45,8 @@ class Predicate:
 
     __slots__ = ()
     type: str | None
+    form: ClassVar[str] = ""
+    """The text of a vertex with its fields in braces; empty where the class has a ``__str__`` of its own."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -84,7 +65,15 @@ class Predicate:
 
     def pieces(self) -> Sequence[str | Predicate]:
         """Return the texts and the vertices that the vertex is written by, in order."""
-        return (str(self),)
+        parsed = _parsed(self.form)
+        if not parsed:
+            return (str(self),)
+        return [piece for text, name in parsed for piece in ((text, getattr(self, name)) if name else (text,))]
+
+
+@functools.cache
+def _parsed(form: str) -> tuple[tuple[str, str | None], ...]:
+    return tuple((text, name) for text, name, _, _ in Formatter().parse(form))
 
 
 def _joined(word: str, parts: Sequence[Predicate]) -> Iterator[str | Predicate]:
@@ -106,9 +95,7 @@ class Column(Predicate):
 
     name: str
     type: str | None = None
-
-    def __str__(self) -> str:
-        return self.name
+    form = "{name}"
 
 
 _OF_TIME: dict[str | None, tuple[str, Any, str]] = {
@@ -206,10 +193,7 @@ class Comparison(_BooleanVertex):
     op: str
     left: Predicate
     right: Predicate
-
-    def pieces(self) -> Sequence[str | Predicate]:
-        """Return the operator between its sides."""
-        return (self.left, f" {self.op} ", self.right)
+    form = "{left} {op} {right}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -232,39 +216,31 @@ class Like(_BooleanVertex):
     child: Predicate
     pattern: str
     escape: str = "\\"
-
-    def pieces(self) -> Sequence[str | Predicate]:
-        """Return the words of a pattern."""
-        return (self.child, f" LIKE '{self.pattern}'")
+    form = "{child} LIKE '{pattern}'"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Text(_BooleanVertex):
     child: Predicate
     text: str
-    form: ClassVar[str]
-
-    def pieces(self) -> Sequence[str | Predicate]:
-        """Return the words of a pattern."""
-        return (self.child, f" LIKE '{self.form.format(self.text)}'")
 
 
 class StartsWith(_Text):
     """``child LIKE 'text%'``."""
 
-    form = "{}%"
+    form = "{child} LIKE '{text}%'"
 
 
 class EndsWith(_Text):
     """``child LIKE '%text'``."""
 
-    form = "%{}"
+    form = "{child} LIKE '%{text}'"
 
 
 class Contains(_Text):
     """``child LIKE '%text%'``."""
 
-    form = "%{}%"
+    form = "{child} LIKE '%{text}%'"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -272,10 +248,7 @@ class IsNull(_BooleanVertex):
     """``child IS NULL``."""
 
     child: Predicate
-
-    def pieces(self) -> Sequence[str | Predicate]:
-        """Return the words of a test for NULL."""
-        return (self.child, " IS NULL")
+    form = "{child} IS NULL"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -305,10 +278,7 @@ class Not(_BooleanVertex):
     """NOT child: NULL stays NULL."""
 
     child: Predicate
-
-    def pieces(self) -> Sequence[str | Predicate]:
-        """Return the word before the condition."""
-        return ("NOT ", self.child)
+    form = "NOT {child}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -318,9 +288,7 @@ class Opaque(Predicate):
     text: str
     columns: tuple[str, ...] = ()
     type = None
-
-    def __str__(self) -> str:
-        return self.text
+    form = "{text}"
 
 
 TRUE = Literal(True, "boolean")
