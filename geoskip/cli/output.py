@@ -78,11 +78,8 @@ def check_folder_of(file: Path) -> None:
 
 @contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """Show on a terminal's standard error that something is under way."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
+    """Show on a terminal's standard error that something is under way, above the bars of what it does."""
+    from geoskip.sources.progress import progress_display
 
-    with Console(stderr=True).status(title):
+    with progress_display(title, ""):
         yield

@@ -54,7 +54,7 @@ def recommend(
 ) -> None:
     """Recommend indexes, and a layout, that save the most bytes of some queries; nothing is built."""
     spark.needed_for([path])
-    with spark.dataset([path], metadata, "recommend needs Spark") as handle, waiting("sampling files"):
+    with spark.dataset([path], metadata, "recommend needs Spark") as handle, waiting("recommending indexes"):
         from geoskip.spark.advisor.recommend import recommend as recommended
 
         given = [text if _QUERY.match(text) else handle.to_df().where(text) for text in queries]

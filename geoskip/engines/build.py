@@ -11,10 +11,9 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +36,7 @@ from geoskip.lifecycle.refresh import BuildResult, Listing, difference
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Column, walk
 from geoskip.registry.installed import load_mappings
+from geoskip.report import count_of
 from geoskip.sources.arrow_reader import SPARK, FileResult, read_files
 from geoskip.sources.bound_indexes import FileRelation, check_distinct, checked, entry_of, texts_of
 from geoskip.sources.build_report import BuildReport
@@ -54,7 +54,7 @@ from geoskip.sources.build_verbs import (
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import UNNAMEABLE, FileListing, ListedFile, local_etag, reason_not_indexable
-from geoskip.sources.progress import progress_display
+from geoskip.sources.progress import delayed_progress
 from geoskip.sources.sampled_values import prepared
 from geoskip.sources.settings import SETTINGS_OF
 from geoskip.stores.base import Store
@@ -66,8 +66,6 @@ _ENGINE = f"pyarrow {pa.__version__}"
 _MODES = ("incremental", "full", "quick")
 _CHUNK = 64
 """Files that a thread reads at a time."""
-_PATIENCE = 2.0
-"""Seconds after which progress is shown."""
 _AS_SPARK_HAS = {
     "spark.sql.parquet.binaryAsString": ("false",),
     "spark.sql.parquet.int96AsTimestamp": ("true",),
@@ -360,7 +358,8 @@ class ParquetData:
         size = max(1, min(_CHUNK, -(-len(named) // self.threads)))
         chunks = [named[start : start + size] for start in range(0, len(named), size)]
         found: dict[str, FileResult] = {}
-        with _progress(f"indexing {len(named):,} files", len(named)) as advance, ExitStack() as stack:
+        title = f"reading {count_of(len(named), 'file')}"
+        with delayed_progress(title, "files", len(named)) as advance, ExitStack() as stack:
             if self.threads == 1:
                 results: Iterator[list[FileResult]] = map(reader.read, chunks)
             else:
@@ -424,20 +423,3 @@ def _joined(one: FileResult, other: FileResult) -> FileResult:
         {**one.readers, **other.readers},
         {**one.failures, **other.failures},
     )
-
-
-@contextmanager
-def _progress(title: str, files: int) -> Iterator[Any]:
-    """Function that takes the number of files read, and shows it once the work has taken two seconds."""
-    since = time.monotonic()
-    with ExitStack() as stack:
-        show: Any = None
-
-        def advance(read: int) -> None:
-            nonlocal show
-            if show is None and time.monotonic() - since > _PATIENCE:
-                show = stack.enter_context(progress_display(title, "files"))
-            if show is not None:
-                show(read, files)
-
-        yield advance

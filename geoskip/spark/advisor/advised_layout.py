@@ -27,6 +27,7 @@ from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column
 from geoskip.report import count_of
 from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.progress import delayed_progress
 from geoskip.spark.advisor.file_sample import FileSample
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, judge
 from geoskip.spark.advisor.simulated_layout import SampledRows, SimulatedLayout, sample_rows, simulate_layout
@@ -88,7 +89,11 @@ def advised_layout(
     rows = sample_rows(sampled.state, ZOrder(*names), entries, share, seed)
     if len(rows.ordering) != len(names):
         return None
-    trials = [_tried(layout, rows, names, sampled, asked, select, seed) for layout in _layouts(names)]
+    trials, layouts = list[LayoutTrial](), _layouts(names)
+    with delayed_progress("trying layouts", "layouts", len(layouts)) as advance:
+        for layout in layouts:
+            trials.append(_tried(layout, rows, names, sampled, asked, select, seed))
+            advance(len(trials))
     best = min(trials, key=lambda trial: trial.read)
     simulated = _restricted(best.simulated, best.names | best.judged.coverage.base)
     estimates = tuple(layout_estimate(query, sampled, simulated, indexed.confidence) for query in asked)

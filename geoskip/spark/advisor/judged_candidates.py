@@ -20,6 +20,7 @@ from geoskip.predicates import Column, Opaque, Predicate, walk
 from geoskip.rewrite import canonical
 from geoskip.sources.bound_indexes import quoted
 from geoskip.sources.listed_files import ListedFile, below
+from geoskip.sources.progress import delayed_progress
 from geoskip.spark.advisor.file_sample import FileSample, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.advisor.what_if import AskedQuery, usable_indexes
@@ -186,8 +187,13 @@ def judge(
     """
     sizes = np.asarray(snapshot.files.column("size"), dtype=np.int64)
     every = sum(file.size for file in state.files)
+    masks = list[list[tuple[VertexMasks, Mask]]]()
+    with delayed_progress("trying indexes", "queries", len(asked)) as advance:
+        for query in asked:
+            masks.append([part for scan in query.scans for part in _masks(scan, snapshot, state, together)])
+            advance(len(masks))
     coverage = Coverage(
-        [[part for scan in query.scans for part in _masks(scan, snapshot, state, together)] for query in asked],
+        masks,
         sizes,
         [float(query.count) for query in asked],
         frozenset(entry.name for entry in snapshot.header.entries) - costs.keys(),

@@ -40,7 +40,7 @@ from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_jobs import explain_worker_errors
+from geoskip.spark.build.spark_jobs import explain_worker_errors, show_progress
 from geoskip.spark.build.spark_reader import arrow_columns, restricted_to, with_path
 
 _LEAST_ROWS, _MOST_ROWS = 200_000, 1_000_000
@@ -119,7 +119,8 @@ def sample_rows(
     files = [file for file in state.files if file.is_nameable]
     read, size = _some_files(files, _MOST_BYTES, seed), sum(file.size for file in files)
     frame, path = with_path(restricted_to(state, read))
-    total = frame.count()
+    with show_progress(state.spark, "counting rows"):
+        total = frame.count()
     if not total:
         raise DatasetNotFoundError(f"{state.relation.root} has no rows that {layout} could order")
     wanted = min(_MOST_ROWS, max(_LEAST_ROWS, share * total))
@@ -130,7 +131,7 @@ def sample_rows(
     folder = F.regexp_replace(path, "/[^/]*$", "") if state.relation.partitions else F.lit("")
     selected = [folder, columns.nulls, *columns.values, *arrow_columns(sampled, texts)]
     numbered: Any = sampled.select(*(column.alias(f"_{number}") for number, column in enumerate(selected)))
-    with explain_worker_errors():
+    with show_progress(state.spark, "sampling rows"), explain_worker_errors():
         batches = numbered._collect_as_arrow()
     table = pa.Table.from_batches(batches) if batches else None
     if table is None or not table.num_rows:

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from geoskip.metadata import IndexEntry
+from geoskip.report import count_of
 from geoskip.sources.arrow_reader import (
     FileResult,
 )
@@ -104,7 +105,7 @@ def compute_expressions(
         read = spark.range(0, tasks, 1, tasks).mapInArrow(reading_task(share, plan, types, case_sensitive), schema)
         selected = read.select(PAYLOAD, *arrow_columns(read, [text for text, _ in plan.expressions]))
         job = selected.mapInArrow(expanding_task(plan), "payload binary")
-        with show_progress(spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
+        with show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks), explain_worker_errors():
             return [each for row in job.collect() for each in pickle.loads(row["payload"])]
     except KeyError:
         return None

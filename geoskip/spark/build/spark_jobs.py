@@ -14,10 +14,9 @@ from pyspark.sql import SparkSession
 from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
 from geoskip.sources.listed_files import near_path
-from geoskip.sources.progress import progress_display
+from geoskip.sources.progress import PATIENCE, progress_display
 from geoskip.spark.workers import explained
 
-_PATIENCE = 2.0
 _WAYS_OUT = (
     (r"Unable to infer schema", "no file there has rows of that format: check the path and format=, or give schema="),
     (
@@ -127,8 +126,11 @@ def explain_worker_errors() -> Iterator[None]:
 
 
 @contextmanager
-def show_progress(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
-    """Show the progress of the Spark jobs of this block, once they have taken two seconds."""
+def show_progress(spark: SparkSession, title: str, tasks: int | None = None) -> Iterator[None]:
+    """Show the progress of the Spark jobs of this block, once they have taken two seconds.
+
+    ``tasks`` is their number; without it the tasks of the stages that run are counted alone.
+    """
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(spark, title, tasks, done), daemon=True)
     watcher.start()
@@ -139,8 +141,8 @@ def show_progress(spark: SparkSession, title: str, tasks: int) -> Iterator[None]
         watcher.join(timeout=2)
 
 
-def _watch(spark: SparkSession, title: str, tasks: int, done: threading.Event) -> None:
-    if done.wait(_PATIENCE):
+def _watch(spark: SparkSession, title: str, tasks: int | None, done: threading.Event) -> None:
+    if done.wait(PATIENCE):
         return
     tracker = spark.sparkContext.statusTracker()
     with progress_display(title, "tasks") as show:

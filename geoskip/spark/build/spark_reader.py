@@ -26,6 +26,7 @@ from pyspark.sql.column import Column
 
 from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
+from geoskip.report import count_of
 from geoskip.sources.arrow_reader import (
     FileResult,
     RowSummaries,
@@ -94,7 +95,7 @@ def read_through_arrow(
     job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(
         partial(read_shares, plans, case_sensitive)
     )
-    with show_progress(spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
+    with show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks), explain_worker_errors():
         return [result for chunk in job.collect() for result in chunk]
 
 
@@ -226,7 +227,7 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     tasks = tasks_for(state.spark, files)
     task = summarising_task(selected.plans, selected.first, selected.decoded)
     job = selected.frame.coalesce(tasks).mapInArrow(task, _SCHEMA)
-    with show_progress(state.spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
+    with show_progress(state.spark, f"reading {count_of(len(files), 'file')}", tasks), explain_worker_errors():
         found = [pickle.loads(row["payload"]) for row in job.collect()]
     return results_of(found, entries, files, selected)
 

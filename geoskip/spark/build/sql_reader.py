@@ -27,6 +27,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, walk
+from geoskip.report import count_of
 from geoskip.sources.arrow_reader import FileResult, RowSummaries
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import MALFORMED, plain_uri
@@ -64,7 +65,7 @@ def _summarise(state: SourceState, entries: Sequence[IndexEntry], files: Sequenc
         return hidden_by_a_view(files)
     tasks = tasks_for(state.spark, files)
     frame = selected.frame.coalesce(tasks)
-    with show_progress(state.spark, f"indexing {len(files):,} files", tasks):
+    with show_progress(state.spark, f"reading {count_of(len(files), 'file')}", tasks):
         counted = _ColumnCounts.of(frame, selected)
         lists = {
             number: _distinct_values(frame, selected, column, index.limit + 1)

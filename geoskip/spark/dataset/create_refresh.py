@@ -35,6 +35,7 @@ from geoskip.sources.listed_files import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import choose_parameters
 from geoskip.spark.build.listing import SourceState
+from geoskip.spark.build.spark_jobs import show_progress
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
@@ -123,7 +124,8 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
         raise InvalidSpecificationError(f"append() takes a DataFrame of Spark, got {type(frame).__name__}")
     if source.table is not None:
         columns = ("`" + name.replace("`", "``") + "`" for name in source.spark.table(source.table).columns)
-        frame.select(*columns).write.insertInto(source.table)
+        with show_progress(source.spark, f"writing to {source.name}"):
+            frame.select(*columns).write.insertInto(source.table)
     else:
         paths = source.paths or []
         if len(paths) != 1 or is_glob(paths[0]):
@@ -143,7 +145,9 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
                 _check_columns(source, state, frame)
         except DatasetNotFoundError:
             partitions = ()
-        frame.write.format(source.format).mode("append").options(**options).partitionBy(*partitions).save(paths[0])
+        writer = frame.write.format(source.format).mode("append").options(**options).partitionBy(*partitions)
+        with show_progress(source.spark, f"writing to {source.name}"):
+            writer.save(paths[0])
     try:
         state = source.current_state()
         snapshot = latest(source.store(state.relation))

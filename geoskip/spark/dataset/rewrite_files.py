@@ -43,7 +43,7 @@ from geoskip.sources.listed_files import FileListing, ListedFile, is_glob, relat
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns
 from geoskip.spark.build.listing import listing, qualified
-from geoskip.spark.build.spark_jobs import message_of, reason_of
+from geoskip.spark.build.spark_jobs import message_of, reason_of, show_progress
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import create
 from geoskip.spark.dataset.file_ranges import current_snapshot
@@ -308,15 +308,16 @@ class _Rewrite:
         try:
             self._check_columns()
             codec = codec_of(self.data.source, self.chosen.rewritten)  # raises where files are encrypted
-            expected = frame.count()
-            arranged = arrange(
-                frame, self.layout, files=self.chosen.files, file_size=self.chosen.file_size, partitions=partitions,
-                codec=codec,
-            )  # fmt: skip
-            arranged.frame.write.option("compression", codec).partitionBy(*partitions).mode("append").parquet(
-                self.folder.staging
-            )
-            self.rows = self._new_frame().count()
+            with show_progress(self.spark, f"arranging rows by {self.layout}"):
+                expected = frame.count()
+                arranged = arrange(
+                    frame, self.layout, files=self.chosen.files, file_size=self.chosen.file_size,
+                    partitions=partitions, codec=codec,
+                )  # fmt: skip
+            with show_progress(self.spark, f"writing {count_of(arranged.files, 'file')}", arranged.files):
+                writer = arranged.frame.write.option("compression", codec).partitionBy(*partitions).mode("append")
+                writer.parquet(self.folder.staging)
+                self.rows = self._new_frame().count()
         except (PySparkException, Py4JJavaError) as error:
             if why := full(message_of(error)):
                 raise StoreError(f"{self.folder.staging} could not be written: {why}") from error

@@ -27,7 +27,9 @@ from pyspark.sql import SparkSession
 
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, StoreError
 from geoskip.lifecycle.log import age, is_dead, now, person_of, who
+from geoskip.report import count_of
 from geoskip.sources.listed_files import ListedFile
+from geoskip.sources.progress import delayed_progress
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.catalog import FOLDER as METADATA
 from geoskip.spark.filesystem import HadoopFolder
@@ -216,8 +218,12 @@ def copy_files(spark: SparkSession, files: Sequence[tuple[str, str]]) -> None:
     files
         The URI of each file, and that of its copy.
     """
-    with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
-        list(pool.map(lambda pair: _copy(spark, *pair), files))
+    with (
+        ThreadPoolExecutor(_COPIES_AT_ONCE) as pool,
+        delayed_progress(f"copying {count_of(len(files), 'file')}", "files", len(files)) as advance,
+    ):
+        for copied, _ in enumerate(pool.map(lambda pair: _copy(spark, *pair), files), 1):
+            advance(copied)
 
 
 def _copy(spark: SparkSession, source: str, target: str) -> None:
@@ -298,11 +304,13 @@ def remove_files(root: str, files: Sequence[str]) -> None:
     """
     folders: set[str] = set()
     with reaching(root):
-        for uri in files:
-            parent, _, name = uri.rpartition("/")
-            folder_at(parent).delete(name)
-            folder_at(parent).delete(f".{name}.crc")
-            folders.add(parent)
+        with delayed_progress(f"removing {count_of(len(files), 'file')}", "files", len(files)) as advance:
+            for removed, uri in enumerate(files, 1):
+                parent, _, name = uri.rpartition("/")
+                folder_at(parent).delete(name)
+                folder_at(parent).delete(f".{name}.crc")
+                folders.add(parent)
+                advance(removed)
         for name in (METADATA, SWITCHED, JOURNAL, "_SUCCESS", "._SUCCESS.crc"):
             folder_at(root).delete(name)
         for folder in sorted({*folders, root}, key=len, reverse=True):

@@ -38,7 +38,7 @@ from geoskip.spark.analysis import (
 )
 from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import qualified
-from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of
+from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of, show_progress
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset, check_spelling
 from geoskip.spark.dataset.recorded_layout import record_layout
@@ -157,13 +157,16 @@ def write(
     if layout is not None:
         given = {name.lower(): str(value) for name, value in writer_options.items()}
         codec = given.get("compression") or given.get("parquet.compression")
-        with _explained(f"the rows for {place} could not be arranged, and nothing was written"):
+        with (
+            _explained(f"the rows for {place} could not be arranged, and nothing was written"),
+            show_progress(spark, f"arranging rows by {layout}"),
+        ):
             frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions, codec=codec).frame
     elif files is not None:
         frame = frame.repartition(files)
     is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
     earlier = _files_of(source) if exists and (mode == "append" or is_dynamic) else set()
-    with _explained(f"{place} could not be written"):
+    with _explained(f"{place} could not be written"), show_progress(spark, f"writing {place}"):
         frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
     try:
         relation = source.relation()

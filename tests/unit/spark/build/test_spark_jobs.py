@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import time
 from types import SimpleNamespace
@@ -11,39 +10,35 @@ from typing import Any
 import pytest
 
 from geoskip.spark.build import spark_jobs as progress
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.support.terminal import replaced_error_output
 
 
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A session of which three of four tasks are done, and hardly any patience."""
-    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
+    monkeypatch.setattr(progress, "PATIENCE", 0.01)
     stage = SimpleNamespace(numCompletedTasks=3, numTasks=4)
     tracker = SimpleNamespace(getActiveStageIds=lambda: [7], getStageInfo=lambda number: stage)
     return SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
 
 
 def shown(spark: Any, seconds: float = 0.6) -> None:
-    with progress.show_progress(spark, "indexing 40 files", 4):
+    with progress.show_progress(spark, "reading 40 files", 4):
         time.sleep(seconds)
 
 
 def test_a_log_gets_a_line_now_and_then(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+    log = replaced_error_output(monkeypatch, is_terminal=False)
     shown(spark)
-    assert log.getvalue() == "geoskip: indexing 40 files: 3 of 4 tasks\n"
+    assert log.getvalue() == "geoskip: reading 40 files: 3 of 4 tasks\n"
     shown(spark, 0.0)
     assert log.getvalue().count("\n") == 1
 
 
 def test_a_terminal_gets_a_bar(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    terminal = replaced_error_output(monkeypatch, is_terminal=True)
     shown(spark)
-    assert "indexing 40 files" in terminal.getvalue()
+    assert "reading 40 files" in terminal.getvalue()
     assert "geoskip:" not in terminal.getvalue()
 
 
@@ -57,9 +52,9 @@ def test_a_notebook_gets_a_line_that_changes_and_goes(spark: Any, monkeypatch: p
     module = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
     monkeypatch.setitem(sys.modules, "IPython", module)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))  # type: ignore[arg-type]
-    monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+    log = replaced_error_output(monkeypatch, is_terminal=False)
     shown(spark)
     assert (displays[0], displays[1], displays[-1]) == (
-        "indexing 40 files", "indexing 40 files: 3 of 4 tasks", "",
+        "reading 40 files", "reading 40 files: 3 of 4 tasks", "",
     )  # fmt: skip
     assert log.getvalue() == ""
