@@ -10,15 +10,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from geoskip.cli.application import FAULT, command, sentence
 from geoskip.cli.datasets import MetadataOptions, SparkOptions, is_local, store_of
+from geoskip.cli.messages import in_commands
 from geoskip.cli.output import Json, show_json
 from geoskip.errors import NotIndexedError
 
@@ -165,13 +167,12 @@ def _version(module: str) -> str:
 
 
 def _temporary_folder() -> Finding:
-    folder = tempfile.gettempdir()
-    free = shutil.disk_usage(folder).free
     try:
         with tempfile.NamedTemporaryFile():
-            pass
+            folder = tempfile.gettempdir()
     except OSError as error:
-        return Finding("fail", "temporary files", f"{folder} cannot be written ({error})", "let TMPDIR name another")
+        return Finding("fail", "temporary files", f"cannot be written ({error})", "let TMPDIR name another folder")
+    free = shutil.disk_usage(folder).free
     if free < 1 << 30:
         return Finding("warn", "temporary files", f"{folder} has {free >> 20:,} MiB left", "make room")
     return Finding("ok", "temporary files", f"{folder}, {free >> 30:,} GiB left")
@@ -201,10 +202,16 @@ def _spark(metadata: MetadataOptions, spark: SparkOptions, session: bool) -> Ite
     elif not session:
         yield Finding("ok", "Java", os.environ.get("JAVA_HOME") or str(shutil.which("java")))
     else:
-        from geoskip.spark.session_checks import session_checks
+        from geoskip.spark.session_checks import SESSION_CHECKS
 
         with spark.session() as running:
-            yield from (Finding(*line) for line in session_checks(running))
+            for subject, check in SESSION_CHECKS:
+                yield from _guarded(subject, partial(_checked, check, running))
+
+
+def _checked(check: Callable[[Any], tuple[str, str, str, str]], session: Any) -> Iterator[Finding]:
+    state, subject, text, way_out = check(session)
+    yield Finding(state, subject, in_commands(text), in_commands(way_out))
 
 
 def _dataset(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Iterator[Finding]:
@@ -243,7 +250,11 @@ def _permissions(path: str, metadata: MetadataOptions) -> Finding:
     from geoskip.engines.folder_listing import listed, located
 
     root, below = located(path)
-    files = len(listed(root, below))
+    try:
+        files = len(listed(root, below))
+    except PermissionError as error:
+        way_out = "let this user read it, or run as one who may"
+        return Finding("fail", "permissions", f"{error.filename or path} cannot be read", way_out)
     folder = Path(metadata.folder_of([path]))
     place = next(each for each in (folder, *folder.parents) if each.exists())
     if not os.access(place, os.W_OK | os.X_OK):

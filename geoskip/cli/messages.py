@@ -22,6 +22,7 @@ _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"dataset\.repair\(\)", "geoskip repair PATH"),
     (r"geoskip\.(?:build|dataset)\([^)]*\)(?:\.create_index\(\.\.\.\))? makes them", "geoskip index PATH makes them"),
     (r"verify\(sample=\)", "--sample"),
+    (r"\bsedona=True\b", "--sedona"),
     (r"metadata='folder'", "--metadata FOLDER"),
     (r"metadata=(?= is)", "--metadata"),
     (r"; or give store=|, or give store=", ""),

@@ -267,10 +267,13 @@ def java_problem() -> str | None:
         place = f"there is no {command}, where JAVA_HOME points" if home else "neither JAVA_HOME nor PATH leads to one"
         return f"{needed}, and {place}: {way_out}"
     try:
-        printed = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{needed}, and {command} cannot be run ({error}): {way_out}"
-    version = re.search(r'version "(?:1\.)?(\d+)', printed)
+    if done.returncode:
+        printed = next(iter((done.stderr + done.stdout).splitlines()), "it prints nothing").strip()
+        return f"{needed}, and {command} ends with exit code {done.returncode} ({printed}): {way_out}"
+    version = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
     if version is None or int(version[1]) in _JAVAS:
         return None
     return f"{needed}, and {command} is Java {version[1]}: {way_out}"

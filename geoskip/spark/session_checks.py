@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from geoskip.errors import EnvironmentProblem
 from geoskip.indexes.minmax import MinMax
 from geoskip.spark.dataset.handle import dataset
 from geoskip.spark.reports import explain
@@ -24,36 +25,45 @@ Line = tuple[str, str, str, str]
 """State (``ok``, ``warn`` or ``fail``), subject, text, and the way out."""
 
 
-def session_checks(spark: SparkSession) -> Iterator[Line]:
-    """Check a running session: versions, the rule, Sedona, workers, and on one machine a query."""
+def _version(spark: SparkSession) -> Line:
     jvm: Any = spark._jvm
-    master = str(spark.sparkContext.master)
-    yield "ok", "Spark", f"{spark.version} on Java {jvm.System.getProperty('java.version')}, master {master}", ""
+    java = jvm.System.getProperty("java.version")
+    return "ok", "Spark", f"{spark.version} on Java {java}, master {spark.sparkContext.master}", ""
+
+
+def _rule(spark: SparkSession) -> Line:
     if is_enabled(spark):
-        yield "ok", "geoskip's rule", "is in the session's optimizer", ""
-    else:
-        yield "fail", "geoskip's rule", "is not in use", "spark.geoskip.enabled=true switches it on"
+        return "ok", "geoskip's rule", "is in the session's optimizer", ""
+    return "fail", "geoskip's rule", "is not in use", "spark.geoskip.enabled=true switches it on"
+
+
+def _sedona(spark: SparkSession) -> Line:
     if is_there(spark):
-        yield "ok", "Sedona", "its jar is in the session", ""
-    else:
+        return "ok", "Sedona", "its jar is in the session", ""
+    try:
         way_out = f"--sedona, or spark.jars.packages={','.join(candidates()[0])}"
-        yield "warn", "Sedona", "its jar is not in the session: the ST_ functions are shapely's", way_out
-    yield _workers(spark)
-    if master.startswith("local"):
-        yield _skipping(spark)
+    except EnvironmentProblem as error:
+        way_out = str(error)
+    return "warn", "Sedona", "its jar is not in the session: the ST_ functions are shapely's", way_out
 
 
 def _workers(spark: SparkSession) -> Line:
     """Check the packages and the Python of the workers, on each executor that takes a task."""
     there = worker_python(spark, _ON_WORKERS)
-    if why := there.missing(_ON_WORKERS):
-        mended = way_out() if is_cluster(spark) else "set PYSPARK_PYTHON to the Python of this driver"
-        return "fail", "workers", why, mended
-    return "ok", "workers", f"{there.about}, with {', '.join(_ON_WORKERS)}", ""
+    why = there.missing(_ON_WORKERS)
+    if why is None:
+        return "ok", "workers", f"{there.about}, with {', '.join(_ON_WORKERS)}", ""
+    if there.unusable is not None:
+        why, _, mended = why.partition(": ")
+    else:
+        mended = way_out() if is_cluster(spark) else "let PYSPARK_PYTHON name the Python of this driver"
+    return "fail", "workers", why, mended
 
 
 def _skipping(spark: SparkSession) -> Line:
-    """Index two files, and check that a query reads one."""
+    """Index two files, and check that a query reads one; a cluster may have no folder for them."""
+    if is_cluster(spark):
+        return "ok", "skipping", "is not tried on a cluster", ""
     with tempfile.TemporaryDirectory() as folder:
         for number in range(2):
             pq.write_table(pa.table({"n": [number]}), Path(folder, f"{number}.parquet"))
@@ -65,3 +75,13 @@ def _skipping(spark: SparkSession) -> Line:
         return "ok", "skipping", "a query over two files read one", ""
     why = "; ".join(report.reasons) or "without a reason"
     return "fail", "skipping", f"a query over two files read {report.files_kept} and found {rows} rows: {why}", ""
+
+
+SESSION_CHECKS: tuple[tuple[str, Callable[[SparkSession], Line]], ...] = (
+    ("Spark", _version),
+    ("geoskip's rule", _rule),
+    ("Sedona", _sedona),
+    ("workers", _workers),
+    ("skipping", _skipping),
+)
+"""Checks of a running session by their subjects; one that raises leaves the others as they are."""
