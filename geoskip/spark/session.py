@@ -131,7 +131,8 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
         known.read_keys(key_ring, again=True)
     else:
         known.unlock(keys, key_ring)
-    java(spark).geoskip.install(spark._jsparkSession)
+    if (refused := java(spark).geoskip.install(spark._jsparkSession)) is not None:
+        warnings.warn(refused, stacklevel=2)
     register_statistics(spark)
     spark.conf.set(ENABLED, "true")
 

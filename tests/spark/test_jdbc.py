@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -146,3 +146,63 @@ def check(jvm: Any, port: int, folder: Path) -> None:
     assert [row[0] for row in other.rows("DESCRIBE SKIPPING INDEX ON weather")] == ["minmax(temp)", "geobox(temp, id)"]
     with pytest.raises(Py4JJavaError, match=r"got MINMOX \(line 1, position 42\)"):
         other.rows("CREATE SKIPPING INDEX ON weather (temp   MINMOX)")
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [
+        (None, r"cannot be started \(Cannot run program \".*/python\".*No such file or directory\)"),
+        ("exit 3", r"has ended with 3 \(.*/python -m geoskip\.spark\.jdbc\.attach; its errors are in the log"),
+    ],
+    ids=["missing", "broken"],
+)
+def test_without_its_python_the_jar_answers_statements_by_the_reason(
+    spark: Any, tmp_path: Path, python: str | None, expected: str
+) -> None:
+    """The parser of the jar is called in a thread of Java's, as a server calls it, and not by this Python."""
+    jvm, program = spark._jvm, tmp_path / "python"
+    if python is not None:
+        program.write_text(f"#!/bin/sh\n{python}\n")
+        program.chmod(0o755)
+    extension_jar(tmp_path / "extension.jar")
+    conf = jvm.org.apache.spark.SparkEnv.get().conf()
+    conf.set("spark.pyspark.driver.python", str(program))
+    try:
+        parse = parser_of_jar(spark, tmp_path / "extension.jar")
+        assert parse("SELECT 1 AS one").startswith("Project")
+        with pytest.raises(Py4JJavaError, match=rf"geoskip's Python process {expected}.*: no file is skipped, and"):
+            parse("CREATE SKIPPING INDEX ON t (temp MINMAX)")
+        with pytest.raises(Py4JJavaError, match="PARSE_SYNTAX_ERROR"):
+            parse("CREATE SKIPING INDEX ON t (temp MINMAX)")
+    finally:
+        conf.remove("spark.pyspark.driver.python")
+
+
+def parser_of_jar(spark: Any, jar: Path) -> Callable[[str], str]:
+    """Parser that the extension of a jar puts before Spark's, which returns a plan as text."""
+    jvm, gateway = spark._jvm, spark.sparkContext._gateway
+    java = jvm.java.lang
+
+    def array(kind: Any, *items: Any) -> Any:
+        made = gateway.new_array(kind, len(items))
+        for place, item in enumerate(items):
+            made[place] = item
+        return made
+
+    urls = array(jvm.java.net.URL, jvm.java.io.File(str(jar)).toURI().toURL())
+    loader = jvm.java.net.URLClassLoader(urls, spark._jsparkSession.getClass().getClassLoader())
+    made = loader.loadClass("geoskip.extension.AttachingParserBuilder").getDeclaredConstructor(array(java.Class))
+    made.setAccessible(True)
+    plain = jvm.org.apache.spark.sql.execution.SparkSqlParser()
+    parser = made.newInstance(array(java.Object)).apply(spark._jsparkSession, plain)
+    interface = java.Class.forName("org.apache.spark.sql.catalyst.parser.ParserInterface")
+    method = interface.getMethod("parsePlan", array(java.Class, java.Class.forName("java.lang.String")))
+    handle = java.invoke.MethodHandles.publicLookup().unreflect(method).bindTo(parser)
+    threads = jvm.java.util.concurrent.Executors.newSingleThreadExecutor()
+
+    def parse(text: str) -> str:
+        bound = java.invoke.MethodHandles.insertArguments(handle, 0, array(java.Object, text))
+        kind = java.Class.forName("java.util.concurrent.Callable")
+        return str(threads.submit(java.invoke.MethodHandleProxies.asInterfaceInstance(kind, bound)).get())
+
+    return parse

@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import IllegalArgumentException, ParseException
+from pyspark.sql import SparkSession
 
 import geoskip
 from geoskip.errors import DatasetNotFoundError, GeoskipError, StatementError, UnknownColumnError
+from geoskip.spark import session
 from tests.conftest import four_tens, kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -182,3 +184,22 @@ def test_other_sql_is_sparks(spark: Any) -> None:
     assert geoskip.sql(spark, "SELECT 1 AS one").collect()[0].one == 1
     with pytest.raises(GeoskipError, match="takes a text, got 3"):
         geoskip.sql(spark, 3)  # type: ignore[arg-type]
+
+
+def test_a_parser_that_cannot_be_replaced_is_named_and_geoskip_sql_goes_on(
+    spark: Any, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session of its own, whose Spark has no such field, as geoskip's Java would find another Spark or Java."""
+    jvm, context = spark._jvm, spark.sparkContext
+    classic = "" if spark.version.startswith("3.") else "classic."
+    raw = SparkSession(context, getattr(jvm, f"org.apache.spark.sql.{classic}SparkSession")(context._jsc.sc()))
+    whole = session._source
+    monkeypatch.setattr(session, "_connected", {})
+    monkeypatch.setattr(session, "_source", lambda name="": whole(name).replace('Field("sqlParser")', 'Field("other")'))
+    with pytest.warns(UserWarning, match=r"cannot be replaced \(.*NoSuchField.*: geoskip.sql\(spark, text\) does$"):
+        geoskip.enable(raw)
+    statement = f"CREATE SKIPPING INDEX ON '{data}' (temp MINMAX)"
+    with pytest.raises(ParseException):
+        raw.sql(statement)
+    assert [row["index"] for row in geoskip.sql(raw, statement).collect()] == ["minmax(temp)"]
+    assert geoskip.report(raw.read.parquet(str(data)).where("temp > 25")).files_kept == 2

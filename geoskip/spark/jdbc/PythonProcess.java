@@ -3,10 +3,12 @@ package geoskip.extension;
 /** The Python process of this JVM, which ends with it: its standard input closes. */
 public class PythonProcess implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
-    private static final long SECONDS = 120;
+    private static final String WITHOUT = "no file is skipped, and statements on skipping indexes fail";
 
     private static PythonProcess started;
     private static volatile Function install;
+    private static volatile String problem;
+    private static volatile long patience = 120; // seconds
     private final Object session;
     private final CountDownLatch ready = new CountDownLatch(1);
 
@@ -26,14 +28,30 @@ public class PythonProcess implements Runnable {
     public static Object session() { return started.session; }
 
     /** Takes in what puts geoskip's parser in front of a session's, and returns it. */
-    public static void connect(Function function) { install = function; }
+    public static void connect(Function function) {
+        install = function;
+        problem = null;
+    }
 
-    /** The same, as soon as Python is there; null where it does not come. */
+    /** The same, as soon as Python is there; null where it does not come, and where it is late: that is waited for once. */
     static Function attached() throws InterruptedException {
-        if (!started.ready.await(SECONDS, TimeUnit.SECONDS)) {
-            LOG.warn("geoskip's Python process is not ready after " + SECONDS + " s: no file is skipped until it is");
+        if (!started.ready.await(patience, TimeUnit.SECONDS) && patience > 0) {
+            report("is not ready after " + patience + " s", "no file is skipped until it is", null);
+            patience = 0;
         }
         return install;
+    }
+
+    /** Is it known whether Python comes? */
+    static boolean isSettled() { return started.ready.getCount() == 0; }
+
+    /** The sentence on a Python process that did not come or has ended; null where all is well. */
+    static String problem() { return problem; }
+
+    private static void report(String what, String consequence, Throwable failure) {
+        problem = "geoskip's Python process " + what + ": " + consequence + ". spark.pyspark.driver.python names a Python "
+                + "with geoskip; `geoskip doctor` in it says what it lacks";
+        LOG.warn(problem, failure);
     }
 
     public void run() {
@@ -59,11 +77,10 @@ public class PythonProcess implements Runnable {
                 LOG.info("geoskip's Python process: " + line);
                 ready.countDown(); // it says when it is ready
             }
-            LOG.warn("geoskip's Python process has ended with " + process.waitFor() + ": " + python
-                    + " -m geoskip.spark.jdbc.attach; no file is skipped, and statements on skipping indexes fail."
-                    + " spark.pyspark.driver.python names a Python with geoskip");
+            report("has ended with " + process.waitFor() + " (" + python + " -m geoskip.spark.jdbc.attach; its errors are "
+                    + "in the log of this driver)", WITHOUT, null);
         } catch (Throwable failure) {
-            LOG.warn("geoskip's Python process cannot be started: no file is skipped", failure);
+            report("cannot be started (" + failure.getMessage() + ")", WITHOUT, failure);
         } finally {
             ready.countDown();
         }

@@ -22,6 +22,7 @@ import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
+import java.util.regex.Pattern;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.python.Py4JServer;
@@ -55,8 +56,14 @@ class AttachingParserBuilder extends AbstractFunction2 {
     }
 }
 
-/** A session's parser that waits for Python at the session's first statement, and lets geoskip put its own in front. */
+/**
+ * A session's parser that waits for Python at the session's first statement, and lets geoskip put its own in front.
+ * Where Python does not come, statements on skipping indexes, which Spark does not know, are answered by the reason.
+ */
 class AttachingParser implements InvocationHandler {
+    private static final Pattern ON_INDEXES =
+            Pattern.compile("\\bskipping\\s+index|\\bexplain\\s+skipping\\b", Pattern.CASE_INSENSITIVE);
+
     private final Object session;
     private final Object parser;
     private volatile boolean settled;
@@ -68,9 +75,10 @@ class AttachingParser implements InvocationHandler {
 
     public Object invoke(Object self, Method method, Object[] arguments) throws Throwable {
         Object next = parser;
-        if (!settled && method.getName().startsWith("parsePlan") && !isOfPython()) {
+        boolean isStatement = method.getName().startsWith("parsePlan");
+        if (!settled && isStatement && !isOfPython()) {
             Function install = PythonProcess.attached();
-            settled = true;
+            settled = PythonProcess.isSettled();
             if (install != null) {
                 next = install.apply(session); // which leads here again, for what geoskip leaves to Spark
             }
@@ -78,7 +86,11 @@ class AttachingParser implements InvocationHandler {
         try {
             return method.invoke(next, arguments);
         } catch (InvocationTargetException failure) {
-            throw failure.getCause();
+            String problem = PythonProcess.problem();
+            if (problem == null || !isStatement || !ON_INDEXES.matcher(String.valueOf(arguments[0])).find()) {
+                throw failure.getCause();
+            }
+            throw new IllegalStateException(problem, failure.getCause());
         }
     }
 

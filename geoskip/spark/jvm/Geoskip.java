@@ -37,6 +37,7 @@ import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.util.ThreadUtils;
+import org.slf4j.LoggerFactory;
 import py4j.ClientServerConnection;
 import py4j.Py4JPythonClient;
 import py4j.Py4JPythonClientPerThread;
@@ -221,8 +222,11 @@ public final class Geoskip {
         return table;
     }
 
-    /** Installs the rule for a session and those made from it by newSession; once. */
-    public void install(SparkSession session) {
+    /**
+     * Installs the rule for a session and those made from it by newSession, once, and the parser of statements: the
+     * answer says why it could not be installed, null where it was.
+     */
+    public String install(SparkSession session) {
         synchronized (installed) {
             if (installed.put(session.extensions(), Boolean.TRUE) == null) {
                 session.extensions().injectPreCBORule(new RuleBuilder());
@@ -232,7 +236,7 @@ public final class Geoskip {
                 });
             }
         }
-        StatementParser.install(session);
+        return StatementParser.install(session);
     }
 
     /** Takes in how statements on skipping indexes begin, as a regular expression. */
@@ -245,7 +249,10 @@ public final class Geoskip {
     public java.util.function.Function installer() {
         return new java.util.function.Function() {
             public Object apply(Object session) {
-                install((SparkSession) session);
+                String refused = install((SparkSession) session);
+                if (refused != null) {
+                    LoggerFactory.getLogger("geoskip").warn(refused);
+                }
                 return ((SparkSession) session).sessionState().sqlParser();
             }
         };

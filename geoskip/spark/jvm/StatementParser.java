@@ -25,7 +25,6 @@ import org.apache.spark.sql.execution.command.ExternalCommandExecutor;
 import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.internal.VariableSubstitution;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.slf4j.LoggerFactory;
 import @Seq@;
 import scala.Function1;
 import scala.runtime.AbstractFunction2;
@@ -79,19 +78,23 @@ class StatementParser implements InvocationHandler {
         return Proxy.isProxyClass(parser.getClass()) && Proxy.getInvocationHandler(parser) instanceof StatementParser;
     }
 
-    /** Puts one in the place of a live session's parser, once; where that cannot be had, spark.sql stays as it is. */
-    static void install(SparkSession session) {
+    /**
+     * Puts one in the place of a live session's parser, once. Where Java or this Spark refuses, spark.sql stays as it
+     * is, and the answer is the sentence that says so; else it is null.
+     */
+    static String install(SparkSession session) {
         SessionState state = session.sessionState();
         if (isOver(state.sqlParser())) {
-            return;
+            return null;
         }
         try {
             Field field = SessionState.class.getDeclaredField("sqlParser");
             field.setAccessible(true);
             field.set(state, over(session, state.sqlParser()));
+            return null;
         } catch (Exception refused) {
-            LoggerFactory.getLogger("geoskip").warn("spark.sql of this session does not know CREATE SKIPPING INDEX and "
-                    + "the like, since its parser cannot be replaced: geoskip.sql(spark, text) does", refused);
+            return "spark.sql of this session does not know CREATE SKIPPING INDEX and the like, since its parser cannot "
+                    + "be replaced (" + refused + "): geoskip.sql(spark, text) does";
         }
     }
 
