@@ -24,6 +24,9 @@ the expected, the got and the way out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class GeoskipError(Exception):
     """The root of every error that geoskip raises."""
@@ -35,6 +38,20 @@ class InvalidSpecificationError(GeoskipError, ValueError):
 
 class UnknownColumnError(InvalidSpecificationError, KeyError):
     """A column or expression that the dataset does not have."""
+
+    @classmethod
+    def of(cls, name: str, columns: Iterable[str], where: str = "") -> UnknownColumnError:
+        """Error for a name that no column has, with the nearest of these names, and twenty at most.
+
+        >>> str(UnknownColumnError.of("tmep", ["temp", "city"], " at line 1, column 9"))
+        'the dataset has no column tmep at line 1, column 9; did you mean temp? Its columns are temp, city'
+        """
+        listed = list(columns)
+        lowered = {column.lower(): column for column in listed}
+        near = get_close_matches(name.lower(), lowered, 1)
+        hint = f"did you mean {lowered[near[0]]}? Its columns are" if near else "its columns are"
+        shown = ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")
+        return cls(f"the dataset has no column {name}{where}; {hint} {shown}")
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return Exception.__str__(self)

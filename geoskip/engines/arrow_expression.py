@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from geoskip.engines.constant_bounds import Constant, Engine
 from geoskip.engines.implied_conditions import Builder, EngineCondition
+from geoskip.errors import UnknownColumnError
 from geoskip.predicates import Column, Contains, EndsWith, Like, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
@@ -52,7 +53,10 @@ _MATCH, _SKIP = 0, 1
 
 
 def predicate_of_arrow(
-    expression: Any, columns: Mapping[str, str], schema: pa.Schema | None = None
+    expression: Any,
+    columns: Mapping[str, str],
+    schema: pa.Schema | None = None,
+    names: Sequence[str] | None = None,
 ) -> tuple[Predicate, list[str]]:
     """Translate a ``pyarrow.compute.Expression`` to a predicate that Spark finds TRUE wherever Arrow does.
 
@@ -64,11 +68,18 @@ def predicate_of_arrow(
         The names of Spark's types by the names of the dataset's columns; others are unknown.
     schema
         The dataset's schema, if it is known; without it, times may have nanoseconds.
+    names
+        All columns of the dataset; None where others may exist.
 
     Returns
     -------
     predicate, reasons
         The predicate, and a sentence for each part that could not be used.
+
+    Raises
+    ------
+    UnknownColumnError
+        For a name that is not among ``names``.
 
     >>> import pyarrow.compute as pc
     >>> predicate_of_arrow(
@@ -77,9 +88,11 @@ def predicate_of_arrow(
     (((temp <= 5.0 OR temp = nan) AND city IN ('Oslo')), [])
     """
     finer = schema is None or any(_has_nanoseconds(column.type) for column in schema)
-    builder = Builder(columns, Engine(ieee=True, finer=finer, wraps=finer))
+    builder = Builder(columns, Engine(ieee=True, finer=finer, wraps=finer), names=names)
     try:
         found = builder.condition(_read(expression, builder))
+    except UnknownColumnError:
+        raise
     except Exception as error:  # of another Arrow, or what cannot be pickled
         found = builder.unknown(f"the expression of Arrow could not be read: {type(error).__name__}: {error}")
     return normalise(found.true), builder.reasons

@@ -116,7 +116,7 @@ def files(
         A local folder or file, below the folder that is indexed or that folder itself.
     where
         SQL text (``"temp > 30 AND city = 'Oslo'"``), a ``pyarrow.compute.Expression``, a polars expression, or a
-        predicate of :mod:`geoskip.predicates` with Spark's meaning. None keeps all files.
+        predicate of :mod:`geoskip.predicates` with Spark's meaning, whose columns may be any. None keeps all files.
     store, metadata
         The store of the metadata, or the folder that holds them; by default they are beside the data. Protected ones
         need a store with keys: ``ParquetStore(folder, encryption=Encryption(keys))``.
@@ -181,7 +181,7 @@ def _predicate(
     where, columns
         The condition, and the types by column, None where a type is not known.
     dialect, time_zone, names
-        Of SQL: the dialect, the session's zone, and all columns where they are known.
+        Of SQL: the dialect, the session's zone; and all columns where they are known: others raise UnknownColumnError.
     reasons
         Receives sentences.
     """
@@ -200,7 +200,7 @@ def _predicate(
         )
     module, function = translator
     found: Predicate
-    found, said = getattr(import_module(f"geoskip.engines.{module}"), function)(where, known)
+    found, said = getattr(import_module(f"geoskip.engines.{module}"), function)(where, known, names=names)
     reasons.extend(said)
     return found
 

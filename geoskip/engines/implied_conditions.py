@@ -33,6 +33,7 @@ from geoskip.engines.constant_bounds import (
     is_nan,
     out_of_nanoseconds,
 )
+from geoskip.errors import UnknownColumnError
 from geoskip.predicates import (
     FALSE,
     TRUE,
@@ -88,15 +89,22 @@ class YearOf:
 class Builder:
     """Makes conditions over the columns of a dataset, and notes what it cannot use.
 
-    ``columns`` maps the names of columns, without quotes, to the names of Spark's types.
+    ``columns`` maps the names of columns, without quotes, to the names of Spark's types; ``names`` are those of all
+    columns, None where others may exist.
     """
 
     columns: Mapping[str, str]
     engine: Engine
     reasons: list[str] = field(default_factory=list)
+    names: Sequence[str] | None = None
 
     def column(self, *path: str) -> Column | EngineCondition:
-        """A column, or a nested field by its path; unknown where the dataset has none of that name."""
+        """A column, or a nested field by its path; unknown where there may be one of that name.
+
+        Raises UnknownColumnError where there is none.
+        """
+        if self.names is not None and path[0] not in self.names:
+            raise UnknownColumnError.of(path[0], self.names)
         kind = self.columns.get(path[0])
         found: Column | EngineCondition
         if kind is None:

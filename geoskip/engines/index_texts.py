@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any
 
 from geoskip.errors import NeedsSparkError, UnknownColumnError, UnsupportedColumnError
@@ -86,11 +85,7 @@ class TextBinder:
         return UnsupportedColumnError(f"{index} cannot be built: {name} is {kind}, which Spark does not read; {out}")
 
     def _unknown(self, index: Index, name: str) -> UnknownColumnError:
-        lowered = {column.lower(): column for column in self.types}
-        near = get_close_matches(name.lower(), lowered, 1)
-        hint = f"did you mean {lowered[near[0]]}? Its columns are" if near else "its columns are"
-        known = ", ".join(list(self.types)[:20]) + (", ..." if len(self.types) > 20 else "")
-        return UnknownColumnError(f"{index}: the dataset has no column {name}; {hint} {known}")
+        return UnknownColumnError(f"{index}: {UnknownColumnError.of(name, self.types)}")
 
 
 class _Parser:

@@ -28,6 +28,7 @@ import pyarrow as pa
 from geoskip.engines.arrow_expression import constant_of
 from geoskip.engines.constant_bounds import Constant, Engine
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
+from geoskip.errors import UnknownColumnError
 from geoskip.predicates import Column, Contains, EndsWith, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
@@ -65,7 +66,10 @@ class _NotRowByRow(Exception):
 
 
 def predicate_of_polars(
-    expression: Any, columns: Mapping[str, str], schema: Mapping[str, Any] | None = None
+    expression: Any,
+    columns: Mapping[str, str],
+    schema: Mapping[str, Any] | None = None,
+    names: Sequence[str] | None = None,
 ) -> tuple[Predicate, list[str]]:
     """Translate a polars expression to a predicate that Spark finds TRUE wherever polars does.
 
@@ -77,11 +81,18 @@ def predicate_of_polars(
         The names of Spark's types by the names of the dataset's columns; others are unknown.
     schema
         The types that polars reads; without them texts may be values of an enumeration.
+    names
+        All columns of the dataset; None where others may exist.
 
     Returns
     -------
     predicate, reasons
         The predicate, and a sentence for each part that could not be used.
+
+    Raises
+    ------
+    UnknownColumnError
+        For a name that is not among ``names``.
 
     >>> import polars as pl
     >>> predicate_of_polars((pl.col("temp") > 5) & ~pl.col("city").is_in(["Oslo"]), {"temp": "int", "city": "string"})
@@ -89,11 +100,13 @@ def predicate_of_polars(
     """
     types = None if schema is None else " ".join(map(repr, schema.values()))
     plain = types is not None and "Enum" not in types and "Categorical" not in types
-    builder = Builder(columns, Engine(ieee=False, units=_COARSEST, orders_texts=plain))
+    builder = Builder(columns, Engine(ieee=False, units=_COARSEST, orders_texts=plain), names=names)
     try:
         found = builder.condition(_JsonExpression(builder).read(json.loads(expression.meta.serialize(format="json"))))
     except _NotRowByRow as error:
         found = Builder(columns, builder.engine, builder.reasons).unknown(str(error))
+    except UnknownColumnError:
+        raise
     except (Exception, RecursionError) as error:  # of another polars, or a Python function
         found = builder.unknown(f"the expression of polars could not be read: {type(error).__name__}: {error}")
     return normalise(found.true), builder.reasons

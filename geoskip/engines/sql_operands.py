@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from math import isfinite
 from typing import Any
@@ -159,11 +158,7 @@ class SqlOperands:
         where = f" at line {about['line']}, column {about['col']}" if "line" in about else ""
         if quoting := quoting_hint(self.text, self.names or (), self.dialect):
             return UnknownColumnError(f"the dataset has no column {name}{where}{quoting}")
-        near = get_close_matches(name.lower(), list(self.known), 1)
-        hint = f"did you mean {self.known[near[0]][0]}? Its columns are" if near else "its columns are"
-        listed = [*(self.names or ())]
-        shown = ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")
-        return UnknownColumnError(f"the dataset has no column {name}{where}; {hint} {shown}")
+        return UnknownColumnError.of(name, self.names or (), where)
 
     def reason_not_used(self, node: Any, shown: str) -> str:
         """The sentence on a condition without a meaning that all engines share.

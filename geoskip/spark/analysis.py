@@ -6,7 +6,6 @@ filter, so that the expressions of indexes and queries are compared by structure
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -190,10 +189,7 @@ def analysis_error(index: Index | Layout, frame: DataFrame, error: Exception) ->
     missing = re.search(r"with name (`.+?`) cannot be resolved", message)
     if missing:
         name = missing[1].strip("`") if missing[1].count("`") == 2 else missing[1]
-        lowered = {column.lower(): column for column in frame.columns}
-        near = difflib.get_close_matches(name.lower(), lowered, 1)
-        hint = f"did you mean {lowered[near[0]]}? Its columns are" if near else "its columns are"
-        return UnknownColumnError(f"{index}: the dataset has no column {name}; {hint} {known}")
+        return UnknownColumnError(f"{index}: {UnknownColumnError.of(name, frame.columns)}")
     if isinstance(error, ParseException):
         return InvalidSpecificationError(
             f"{index} is no SQL that Spark can parse ({message}); put the name of a column that is no plain word "

@@ -194,7 +194,9 @@ def parser_of_jar(spark: Any, jar: Path) -> Callable[[str], str]:
     made = loader.loadClass("geoskip.extension.AttachingParserBuilder").getDeclaredConstructor(array(java.Class))
     made.setAccessible(True)
     plain = jvm.org.apache.spark.sql.execution.SparkSqlParser()
-    parser = made.newInstance(array(java.Object)).apply(spark._jsparkSession, plain)
+    # by reflection, since Py4J keeps a class's methods by its name, and each jar has its own
+    apply = next(each for each in java.Class.forName("scala.Function2").getMethods() if each.getName() == "apply")
+    parser = apply.invoke(made.newInstance(array(java.Object)), array(java.Object, spark._jsparkSession, plain))
     interface = java.Class.forName("org.apache.spark.sql.catalyst.parser.ParserInterface")
     method = interface.getMethod("parsePlan", array(java.Class, java.Class.forName("java.lang.String")))
     handle = java.invoke.MethodHandles.publicLookup().unreflect(method).bindTo(parser)

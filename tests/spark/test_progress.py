@@ -14,6 +14,7 @@ from geoskip.spark.build import spark_jobs
 from tests.support.terminal import replaced_error_output
 
 
+@pytest.mark.slow
 def test_writes_rewrites_and_advice_show_what_they_do(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -189,17 +190,27 @@ def test_other_sql_is_sparks(spark: Any) -> None:
 def test_a_parser_that_cannot_be_replaced_is_named_and_geoskip_sql_goes_on(
     spark: Any, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session of its own, whose Spark has no such field, as geoskip's Java would find another Spark or Java."""
-    jvm, context = spark._jvm, spark.sparkContext
-    classic = "" if spark.version.startswith("3.") else "classic."
-    raw = SparkSession(context, getattr(jvm, f"org.apache.spark.sql.{classic}SparkSession")(context._jsc.sc()))
-    whole = session._source
+    """A live session whose Spark has no such field, as geoskip's Java would find another Spark or Java."""
+    whole, statement = session._source, f"CREATE SKIPPING INDEX ON '{data}' (temp MINMAX)"
     monkeypatch.setattr(session, "_connected", {})
     monkeypatch.setattr(session, "_source", lambda name="": whole(name).replace('Field("sqlParser")', 'Field("other")'))
-    with pytest.warns(UserWarning, match=r"cannot be replaced \(.*NoSuchField.*: geoskip.sql\(spark, text\) does$"):
-        geoskip.enable(raw)
-    statement = f"CREATE SKIPPING INDEX ON '{data}' (temp MINMAX)"
-    with pytest.raises(ParseException):
-        raw.sql(statement)
-    assert [row["index"] for row in geoskip.sql(raw, statement).collect()] == ["minmax(temp)"]
-    assert geoskip.report(raw.read.parquet(str(data)).where("temp > 25")).files_kept == 2
+
+    def run() -> None:
+        raw = raw_session(spark)
+        with pytest.warns(UserWarning, match=r"cannot be replaced \(.*NoSuchField.*: geoskip.sql\(spark, text\) does$"):
+            geoskip.enable(raw)
+        with pytest.raises(ParseException):
+            raw.sql(statement)
+        assert [row["index"] for row in geoskip.sql(raw, statement).collect()] == ["minmax(temp)"]
+        assert geoskip.report(raw.read.parquet(str(data)).where("temp > 25")).files_kept == 2
+
+    with ThreadPoolExecutor(1) as thread:  # in which Py4J has not met the other class of the name
+        thread.submit(run).result()
+
+
+def raw_session(spark: Any) -> SparkSession:
+    """A session beside that of the run, which geoskip has never seen."""
+    context, classic = spark.sparkContext, "" if spark.version.startswith("3.") else "classic."
+    made = getattr(spark._jvm, f"org.apache.spark.sql.{classic}SparkSession")(context._jsc.sc())
+    assert made.sessionState().sqlParser() is not None  # now it is a live one
+    return SparkSession(context, made)

@@ -10,13 +10,15 @@ from datetime import date
 from pathlib import Path
 
 import deltalake
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import geoskip
 from geoskip import predicates as p
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
@@ -143,6 +145,15 @@ def test_without_metadata_the_indexes_that_would_serve_are_named(tmp_path: Path)
     assert 'no index over temp: MinMax("temp")' in found.report.reasons
     assert 'create MinMax("temp")' in str(geoskip.why_not(found))
     assert "no column with a known type" in str(geoskip.files(tmp_path, "other > 3").report)
+
+
+def test_a_column_that_there_is_not_is_named_in_every_kind_of_condition(folder: Path) -> None:
+    for where in ("nope > 3", pc.field("nope") > 3, pc.field("a").is_valid() & pc.field("nope", "x").is_null(),
+                  pl.col("nope") > 3):  # fmt: skip
+        with pytest.raises(UnknownColumnError, match=r"no column nope.*ts columns are .*month"):
+            geoskip.files(folder, where)
+    with pytest.raises(UnknownColumnError, match="no column MONTH; did you mean month"):
+        geoskip.files(folder, pc.field("MONTH") > 3)  # Arrow and polars tell cases apart
 
 
 def test_damaged_metadata_keep_every_file(folder: Path) -> None:
