@@ -317,8 +317,14 @@ def why_not(df: Any, file: str | None = None) -> WhyNot:
     if isinstance(found, Scan):
         found = Report((found,))
     elif not isinstance(found, Report):
-        of_spark = type(df).__module__.partition(".")[0] == "pyspark"
-        found = _import("spark.advisor.bare_scans", "why_not").report_with_conditions(df) if of_spark else report(df)
+        maker = type(df).__module__.partition(".")[0]
+        if maker not in ("pyspark", "polars", "pyarrow"):
+            raise import_module("geoskip.errors").InvalidSpecificationError(
+                "why_not() takes a DataFrame, a report, a scan of one, or what geoskip.files(), pyarrow_dataset() or "
+                f"scan_polars() returned, got {df!r}"
+            )
+        spark = maker == "pyspark"
+        found = _import("spark.advisor.bare_scans", "why_not").report_with_conditions(df) if spark else report(df)
     return import_module("geoskip.diagnosis.explanation").why_not_of(found, file)  # type: ignore[no-any-return]
 
 

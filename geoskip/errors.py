@@ -43,6 +43,15 @@ class UnknownColumnError(InvalidSpecificationError, KeyError):
     def of(cls, name: str, columns: Iterable[str], where: str = "") -> UnknownColumnError:
         """Error for a name that no column has, with the nearest of these names, and twenty at most.
 
+        Parameters
+        ----------
+        name
+            The name that was given.
+        columns
+            The names of all columns.
+        where
+            The place of the name in a text, as the message has it.
+
         >>> str(UnknownColumnError.of("tmep", ["temp", "city"], " at line 1, column 9"))
         'the dataset has no column tmep at line 1, column 9; did you mean temp? Its columns are temp, city'
         """

@@ -75,6 +75,10 @@ def check_mapping(
     EnvironmentProblem
         If Hypothesis is not installed.
     """
+    if not isinstance(function, str) and not callable(function):
+        raise MappingError(
+            f"check_mapping() takes a Python function, a UDF, or with spark= the SQL name of one, got {function!r}"
+        )
     try:
         import_module("hypothesis")
     except ImportError:

@@ -95,7 +95,7 @@ def located(path: str | os.PathLike[str]) -> tuple[str, str]:
     ...
     geoskip.errors.DatasetNotFoundError: there is no file or folder /no/such/folder
     """
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str) or not text:
         raise InvalidSpecificationError(f"a path of a dataset is a text, got {path!r}")
     if "://" in text and not text.startswith("file:"):

@@ -81,8 +81,8 @@ class _PolarsDataset:
         self.report: Scan | None = None
         self.beside: Predicate = TRUE
         self.reasons: tuple[str, ...] = ()
-        self.start = os.path.abspath(os.fspath(path))
         self.found = listing(path, store=store, metadata=metadata)
+        self.start = os.path.abspath(os.fspath(path))
         if not len(self.found):
             raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
         self.schema = self._read_schema()

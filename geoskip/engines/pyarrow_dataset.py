@@ -76,7 +76,7 @@ def pyarrow_dataset(
 
 def is_delta(path: str | os.PathLike[str]) -> bool:
     """True for the folder of a Delta table, whose log says which of its files are of now."""
-    return table_format(os.fspath(path)) == "Delta"
+    return isinstance(path, str | os.PathLike) and table_format(os.fspath(path)) == "Delta"
 
 
 def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:

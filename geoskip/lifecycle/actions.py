@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -269,6 +270,8 @@ def _choose(
 ) -> tuple[str, ...]:
     """The named indexes, all if none is named; raises NotIndexedError for names that are not ``among``."""
     names = [entry.name for entry in among]
+    spelt = {_without_quotes(name): name for name in names}
+    which = [name if name in names else spelt.get(_without_quotes(name), name) for name in which]
     for name in which:
         if name in names:
             continue
@@ -279,6 +282,11 @@ def _choose(
     if not names and not which:
         raise NotIndexedError(f"there is no index that is {what}")
     return tuple(dict.fromkeys(which)) or tuple(names)
+
+
+def _without_quotes(name: str) -> str:
+    """Text of an index without back-quotes but those of names with dots, where they have a meaning."""
+    return re.sub(r"`([^`.]*)`", r"\1", name)
 
 
 def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:

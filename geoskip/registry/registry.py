@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from geoskip.clauses import Clause
+from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import Call
 from geoskip.registry.functions import Given, Named, Reference, keys_of
 
@@ -360,8 +361,15 @@ def quarantined() -> dict[str, str]:
 
 
 def release(name: str | None = None) -> None:
-    """Let queries use again what is in quarantine: one thing by its name, or everything."""
+    """Let queries use again what is in quarantine: one thing by its name, or everything.
+
+    Raises InvalidSpecificationError where nothing of the name is in quarantine.
+    """
+    quarantine = current().quarantine
     if name is None:
-        current().quarantine.clear()
-    else:
-        current().quarantine.pop(name, None)
+        quarantine.clear()
+    elif quarantine.pop(name, None) is None:
+        held = ", ".join(quarantine) or "nothing"
+        raise InvalidSpecificationError(
+            f"nothing in quarantine is called {name!r}; in it is {held}, and geoskip.quarantined() has the reasons"
+        )

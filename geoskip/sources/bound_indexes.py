@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
@@ -106,6 +106,13 @@ def check_distinct(entries: Sequence[IndexEntry], *, new: bool) -> None:
         before = meant.setdefault(_meaning(entry), entry.name)
         if before != entry.name and new:
             raise InvalidSpecificationError(f"{before} and {entry.name} are the same index; name it once")
+
+
+def as_spelt_before(entries: Sequence[IndexEntry], existing: Sequence[IndexEntry]) -> list[IndexEntry]:
+    """Entries, of which those that exist already, spelt differently, have the existing specification."""
+    before = {_meaning(entry): entry.index for entry in existing}
+    spelt = [before.get(_meaning(entry), entry.index) for entry in entries]
+    return [replace(entry, index=index.bind(entry.index.bound)) for entry, index in zip(entries, spelt, strict=True)]
 
 
 def _meaning(entry: IndexEntry) -> tuple[Any, ...]:

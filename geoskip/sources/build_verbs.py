@@ -22,6 +22,7 @@ from geoskip.lifecycle.transaction import perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.predicates import Call, walk
+from geoskip.sources.bound_indexes import as_spelt_before
 from geoskip.sources.build_report import BuildReport, details_of
 from geoskip.sources.built_rows import BuiltRows
 from geoskip.sources.dependencies import same_place
@@ -104,11 +105,12 @@ def create_indexes(
     snapshot = diff.snapshot if diff is not None else None
     if snapshot is None:
         on_first()
+    before = snapshot.header.entries if snapshot else ()
+    entries = as_spelt_before(entries, before)
     names = {entry.name for entry in entries}
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
     changed = data.changed(others) if diff is not None and diff.stale else {}
     entries = choose(entries)
-    before = snapshot.header.entries if snapshot else ()
     plan = RefreshPlan(BuiltSummaries(data), entries, known=before, diff=diff, layout=layout)
     committed = perform(store, Verb.CREATE, plan, parameters=_index_names(entries), by=by, since=_number(snapshot))
     _catch_up(data, committed, _number(snapshot), by)

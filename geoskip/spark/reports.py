@@ -29,9 +29,14 @@ def report(df: DataFrame) -> Report:
     The plan is the DataFrame's own: ``df.show()`` and ``df.count()`` run other plans, which are in :func:`reports`,
     but decide on the same files.
     """
+    return _report_of(df, "report()")
+
+
+def _report_of(df: DataFrame, call: str) -> Report:
+    """Report of a DataFrame; raises InvalidSpecificationError, in the name of a call, for another object."""
     if not isinstance(df, DataFrame):
         raise InvalidSpecificationError(
-            f"report() is about a DataFrame of Spark's, got {type(df).__module__}.{type(df).__qualname__}; "
+            f"{call} is about a DataFrame of Spark's, got {type(df).__module__}.{type(df).__qualname__}; "
             "last_report(spark) is about the query run last, whatever it made"
         )
     check_session(df.sparkSession)
@@ -43,7 +48,7 @@ def report(df: DataFrame) -> Report:
 
 def explain(df: DataFrame) -> Report:
     """Report of the files that a DataFrame's query will read; plans it without running it."""
-    return report(df)
+    return _report_of(df, "explain()")
 
 
 def last_report(spark: SparkSession) -> Report:
@@ -79,6 +84,7 @@ def await_listeners(spark: SparkSession) -> None:
 
 def wait_for_audits(spark: SparkSession, seconds: float = 60.0) -> bool:
     """Wait until the audits of ``spark.geoskip.audit`` are done; False where that takes longer."""
+    check_session(spark)
     with suppress(Py4JJavaError):
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(int(1000 * seconds))
     return bool(java(spark).geoskip.audited(int(1000 * seconds)))

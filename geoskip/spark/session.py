@@ -43,6 +43,8 @@ from geoskip.stores.keyring import KeyKeeper
 ENABLED = "spark.geoskip.enabled"
 _JAVAS = (17, 21)  # Spark 3.5 and 4.0 fail on Java 24 and newer, Spark 4 on 11 and older
 _PACKAGES = "spark.jars.packages"
+_CONNECT = "pyspark.sql.connect"
+"""Module of the sessions of Spark Connect, whose driver is elsewhere."""
 
 
 known = DatasetCatalog()
@@ -85,6 +87,8 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
     Sets the workers' Python to this one, and with ``sedona=True`` the packages and settings of Sedona, beside the
     packages that the builder has already.
     """
+    if not isinstance(builder, SparkSession.Builder):
+        raise InvalidSpecificationError(f"configure() takes a builder such as SparkSession.builder, got {builder!r}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     jars: tuple[tuple[str, ...], ...] = ()
@@ -143,7 +147,7 @@ def check_session(spark: SparkSession) -> None:
         if spark.sparkContext._jsc is None:
             raise EnvironmentProblem("this session was stopped: make another, as with geoskip.session()")
         return
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if type(spark).__module__.startswith(_CONNECT):
         raise EnvironmentProblem(
             "geoskip takes a SparkSession whose driver is here, got one of Spark Connect, whose queries are planned in "
             "the server. In the server's driver call geoskip.connect_server(spark) on a classic session: then queries "
@@ -158,13 +162,15 @@ def check_session(spark: SparkSession) -> None:
 
 def disable(spark: SparkSession) -> None:
     """Switch geoskip off for this session. A DataFrame that was already planned keeps its plan."""
+    check_session(spark)
     spark.conf.set(ENABLED, "false")
 
 
 def is_enabled(spark: SparkSession) -> bool:
     """Test whether geoskip is switched on for a session."""
-    if not hasattr(spark, "_jsparkSession"):
+    if type(spark).__module__.startswith(_CONNECT):
         return False
+    check_session(spark)
     if not java(spark).geoskip.installed(spark._jsparkSession):
         return False
     return (spark.conf.get(ENABLED, "true") or "true").lower() == "true"
@@ -173,6 +179,7 @@ def is_enabled(spark: SparkSession) -> bool:
 @contextmanager
 def disabled(spark: SparkSession) -> Iterator[None]:
     """Context with geoskip switched off, and then as before."""
+    check_session(spark)
     before = spark.conf.get(ENABLED, None)
     disable(spark)
     try:

@@ -191,7 +191,7 @@ def _is_literal(tokens: Sequence[Token]) -> bool:
 
 def _literal(text: str, tokens: Sequence[Token], expected: str, closing: Token) -> Any:
     """Value of all of some tokens."""
-    end = Token("end", "", closing.span)
+    end = Token("end", closing.value, closing.span)
     reader = LiteralReader(text, [*tokens, end], 0)
     value = reader.value(expected)
     if reader.at < len(tokens):

@@ -192,9 +192,11 @@ class _StatementParser:
                 raise self.error(f"expected ) or a comma, got {self.peek()}", opening.span, "close this parenthesis")
 
     def named(self, part: Sequence[Token]) -> IndexItem:
-        """An index that exists already, by a specification or by its text in quotes."""
+        """An index that exists already, by a specification or by its text in quotes or back-quotes."""
         if len(part) == 1 and part[0].kind == "text":
             return IndexItem(None, part[0].string(), part[0].span)
+        if len(part) == 1 and part[0].kind == "quoted" and "(" in part[0].value:
+            return IndexItem(None, part[0].name(), part[0].span)
         return parse_item(self.text, part, self.peek())
 
     def options(self) -> dict[str, Any]:

@@ -73,9 +73,9 @@ def workload(queries: Iterable[DataFrame | str] | None = None, *, spark: SparkSe
     if queries is None:
         seen = logged_conditions(_session("workload()", spark))
         return Workload(tuple(Indicators((measure(logged.scan),), logged.scan.condition) for logged in seen))
-    if isinstance(queries, str | DataFrame):
+    if isinstance(queries, str | DataFrame) or not isinstance(queries, Iterable):
         raise InvalidSpecificationError(
-            f"workload() takes several queries, got one, {queries!r}: put it in a list, or see geoskip.indicators"
+            f"workload() takes several queries, got {queries!r}: put one in a list, or see geoskip.indicators"
         )
     asked = list(queries)
     planned = [conditions_of(_session(query, spark), query) for query in asked]

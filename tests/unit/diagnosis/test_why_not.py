@@ -360,7 +360,7 @@ def test_text_dict_and_html() -> None:
 
 
 def test_what_is_no_query_is_refused() -> None:
-    with pytest.raises(geoskip.GeoskipError, match=r"is about a DataFrame of Spark's, got builtins.int"):
+    with pytest.raises(geoskip.GeoskipError, match=r"why_not\(\) takes a DataFrame, a report, .* got 5"):
         geoskip.why_not(5)
 
 

@@ -26,6 +26,7 @@ from geoskip.engines import build as build_module
 from geoskip.engines.parquet_values import NeedsSpark, ReadingRules, ValuePlan, called, read_values, rebased
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError, UnknownColumnError
 from geoskip.indexes.base import Index
+from geoskip.lifecycle import actions
 from geoskip.lifecycle.log import latest
 from geoskip.predicates import Call, Column
 from geoskip.sources.arrow_reader import read_files
@@ -251,6 +252,18 @@ def test_odd_names(tmp_path: Path) -> None:
 
 
 # --- the values -------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_that_is_spelt_otherwise_is_the_same(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"first name": ["a"], "a.b": [1], "a": [{"b": 2}]}), tmp_path / "0.parquet")
+    geoskip.build(tmp_path, [MinMax("first name"), MinMax("`a.b`")])
+    built = geoskip.build(tmp_path, [MinMax("`first name`"), MinMax("a.b"), MinMax("a.`b`")])
+    assert built.indexes == ("minmax(first name)", "minmax(`a.b`)", "minmax(a.`b`)")
+    store = ParquetStore(tmp_path / "_geoskip")
+    with pytest.raises(NotIndexedError, match=r"no index minmax\(`b`\)"):
+        actions.delete(store, ["minmax(`b`)"])
+    assert actions.delete(store, ["minmax(`first name`)"]) == ("minmax(first name)",)
+    assert actions.restore(store, ["minmax(`first name`)"]) == ("minmax(first name)",)
 
 
 def test_fields_of_structs_are_null_where_the_struct_is(tmp_path: Path) -> None:
