@@ -125,6 +125,17 @@ class _Walk:
         return [scan for part in value.values() for scan in self.below(part, ctes)]
 
     def select(self, node: Json, above: list[Json], ctes: frozenset[str]) -> list[TableScan]:
+        """Find the scans of a SELECT, each with the conditions that hold for every row of it that matters.
+
+        Parameters
+        ----------
+        node
+            The SELECT.
+        above
+            Conditions of the query around it, on its columns.
+        ctes
+            The names of common table expressions that are known here.
+        """
         tables = list(_tables(node["from_table"]))
         self.of_ctes.update(id(ref) for ref in tables if ref["type"] == "BASE_TABLE" and self._cte(ref, ctes))
         passed = self._through(node, above, tables) if above else []

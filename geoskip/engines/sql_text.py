@@ -287,7 +287,17 @@ class SqlTranslator(SqlOperands):
     # --- comparisons
 
     def compare(self, op: str, left: object, right: object, node: Any) -> EngineCondition:
-        """Compare two operands."""
+        """Compare two operands.
+
+        Parameters
+        ----------
+        op
+            One of ``= != < <= > >=``.
+        left, right
+            Columns, constants or functions of these; a sentinel for what is of no use.
+        node
+            The comparison in sqlglot's tree, for the sentence on one that is not used.
+        """
         if isinstance(left, Constant | TextLiteral | SqlTime) and not isinstance(
             right, Constant | TextLiteral | SqlTime
         ):

@@ -115,7 +115,19 @@ class _FileGroup:
 def reading_task(
     share: Sequence[Sequence[tuple[str, str]]], plan: ExpressionPlan, types: Sequence[pa.DataType], case_sensitive: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Task that reads groups of files as rows of distinct values; the first row holds the files."""
+    """Task that reads groups of files as rows of distinct values; the first row holds the files.
+
+    Parameters
+    ----------
+    share
+        The files of each group, as (URI, local path); a batch of the task names groups by their numbers.
+    plan
+        The indexes, and the columns that their expressions read.
+    types
+        Arrow types of these columns.
+    case_sensitive
+        Whether names of columns are.
+    """
     plans = list(plan.plans)
     for (name, kind), type_ in zip(plan.columns, types, strict=True):
         plans.append(IndexPlan(f"{PAYLOAD} {name}", _DistinctValues(name, type_), ((name, kind),)))

@@ -136,6 +136,17 @@ class _FunctionTrial:
     def search(
         self, rows: Mapping[str, Any] | Sequence[Any] | None, indexes: Sequence[Index], deadline: float
     ) -> CounterExample | None:
+        """Search for a counter-example among likely arguments; None where none is found.
+
+        Parameters
+        ----------
+        rows
+            The values of arguments, as of :func:`geoskip.check_mapping`.
+        indexes
+            Indexes to try; none for all that fit.
+        deadline
+            When to end, by the clock of ``time.monotonic``, once all arguments were tried.
+        """
         given: list[Any] = [subject.arguments for subject in self.subjects] or [rows]
         combinations = [some for one in given for some in arguments_for(self._frame, self.name, one)]
         if not self.subjects:

@@ -130,7 +130,17 @@ class _Arguments:
         self.values: dict[str, Any] = {}
 
     def take(self, part: Sequence[Token], closing: Token, *, is_trailing: bool) -> None:
-        """Take an argument: a named parameter, a literal for the next parameter, or an expression."""
+        """Take an argument: a named parameter, a literal for the next parameter, or an expression.
+
+        Parameters
+        ----------
+        part
+            Its tokens.
+        closing
+            The token after it, for errors.
+        is_trailing
+            True behind an expression (``city PREFIX(8)``), where an argument is a parameter's value.
+        """
         if not part:
             raise self._error(f"expected an argument of {self.name}, got {closing}", [closing])
         if len(part) > 1 and part[0].kind == "name" and part[1].value == "=":

@@ -265,7 +265,17 @@ class _StatementParser:
             raise self.error(f"expected {word}, got {self.peek()}", self.peek().span)
 
     def error(self, problem: str, span: Span, way_out: str = "") -> StatementError:
-        """Error at a place, with the form of the statement where there is no other way out."""
+        """Error at a place, with the form of the statement where there is no other way out.
+
+        Parameters
+        ----------
+        problem
+            The expected and the got.
+        span
+            The place.
+        way_out
+            What to write instead.
+        """
         return error_at(self.text, span, problem, way_out or _USAGE.get(self.tokens[0].value.upper(), ""))
 
 

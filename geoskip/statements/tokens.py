@@ -118,6 +118,16 @@ def span_of(tokens: Sequence[Token]) -> Span:
 
 
 def error_at(text: str, span: Span, problem: str, way_out: str = "") -> StatementError:
-    """Error with the position, the line with carets, and the way out."""
+    """Error with the position, the line with carets, and the way out.
+
+    Parameters
+    ----------
+    text, span
+        The statement, and the place in it.
+    problem
+        The expected and the got.
+    way_out
+        What to write instead; a line of its own.
+    """
     message = f"{problem} ({span.position(text)})\n{span.pointer(text)}"
     return StatementError(f"{message}\n{way_out}" if way_out else message)

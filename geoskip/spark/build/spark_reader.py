@@ -198,7 +198,13 @@ class SelectedValues:
     def of(
         cls, state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
     ) -> SelectedValues | None:
-        """Select the values of all expressions; None for JSON through a view that hides malformed records."""
+        """Select the values of all expressions; None for JSON through a view that hides malformed records.
+
+        Parameters
+        ----------
+        state, entries, files
+            The dataset, the indexes whose expressions are meant, and the files to read.
+        """
         chosen = restricted_to(state, files)
         of_table = state.relation.is_of("iceberg")  # which names files as they are, and has no column `_metadata`
         chosen, path = _with_file_name(chosen) if of_table else with_path(chosen)

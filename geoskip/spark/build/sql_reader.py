@@ -125,7 +125,17 @@ class _ColumnCounts:
         return pa.concat_arrays(joined.chunks).cast(self.types[column]).drop_null()
 
     def with_counts(self, summary: Summary | None, column: int, place: int) -> Summary | None:
-        """A summary of some values with the counts of all rows."""
+        """A summary of some values with the counts of all rows.
+
+        Parameters
+        ----------
+        summary
+            The summary; None stays None.
+        column
+            The number of the column that it is of.
+        place
+            The number of the file among those that were counted.
+        """
         if summary is None:
             return None
         counts = {"rows": self.rows[place]} | {
