@@ -25,6 +25,7 @@ from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.spark.test_readers import settings
 from tests.support.dataset_life import whole_life
+from tests.support.missing_tools import without
 from tests.support.races import race_to_create
 from tests.support.servers.s3 import HADOOP, fetched, s3a
 
@@ -39,7 +40,7 @@ def bucket(spark: Any) -> Iterator[str]:
     try:
         fetched()
     except RuntimeError as error:
-        pytest.skip(f"no S3-compatible server here: {error}")
+        without("S3-compatible server", str(error))
     with s3a(spark) as uri:
         yield uri
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import duckdb_extension_spatial as extension
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,6 @@ import shapely
 import geoskip
 from geoskip.errors import InvalidSpecificationError
 
-extension = pytest.importorskip("duckdb_extension_spatial")
 ODD = ["POINT EMPTY", "POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0))", None, "POINT (nan 1)"]
 
 

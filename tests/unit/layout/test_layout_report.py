@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import matplotlib
 import pyarrow as pa
 import pytest
 
@@ -128,7 +129,7 @@ def test_a_report_says_what_is_read_of_each_column_and_partition(report):
 
 @pytest.mark.parametrize("columns", [(), ("a",), ("name",), ("name", "a")], ids=str)
 def test_a_picture_has_a_span_or_a_box_for_each_file(report, columns):
-    pytest.importorskip("matplotlib").use("Agg")
+    matplotlib.use("Agg")
     axes = report.plot(*columns)
     assert [len(drawn.get_paths()) for drawn in axes.collections] == [1, 3]
     assert axes.get_xlabel() == (columns or ("a",))[0]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -246,9 +247,10 @@ def test_ten_thousand_files_and_fifty_thousand_boxes(page: Page, tmp_path: Path)
         "document.querySelector('canvas').dispatchEvent(new KeyboardEvent('keydown', { key })); "
         "requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start))); })"
     )
-    took = min(page.run(f"frames_('{key}')") for key in ["-", "-", "-", "ArrowLeft", "ArrowRight", "ArrowLeft"])
-    print(f"{took:.0f} ms a frame")
-    assert took < 100, "without a graphics card, on a busy machine"
+    keys = ["-", "-", "-", *["ArrowLeft", "ArrowRight"] * 6]
+    took = [page.run(f"frames_('{key}')") for key in keys]
+    print(took, f"{median(took):.0f} ms a frame")
+    assert median(took) < 100, "without a graphics card; what else runs on the machine delays few frames"
     assert page.problems == []
 
 
