@@ -12,7 +12,9 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-__all__ = ["DatasetCommand", "table_of"]
+from geoskip.cli.messages import TABLE
+
+__all__ = ["DatasetCommand", "as_argument", "table_of"]
 
 _OPTION = "--table"
 _TABLE = "table:"
@@ -28,12 +30,23 @@ def table_of(path: str) -> str | None:
     return path.removeprefix(_TABLE) if path.startswith(_TABLE) else None
 
 
+def as_argument(path: str) -> str:
+    """A dataset as a command line names it.
+
+    >>> as_argument("table:db.weather"), as_argument("data/weather")
+    ('--table db.weather', 'data/weather')
+    """
+    table = table_of(path)
+    return path if table is None else f"{_OPTION} {table}"
+
+
 class DatasetCommand(TyperCommand):
     """A command whose first argument is a dataset, or that has ``--table`` in its place."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a line; raises BadParameter unless a path or a table is named, and not both."""
         table = _named(args) if any(each.name in _PATHS for each in self.params) else None
+        TABLE.set(table)
         try:
             rest = super().parse_args(ctx, args if table is None else [_TABLE + table, *args])
         except Exception as error:  # Click's, which is typer's own in some versions

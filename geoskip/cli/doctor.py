@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from geoskip.cli.application import FAULT, command, sentence
+from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import MetadataOptions, SparkOptions, is_local, store_of
 from geoskip.cli.messages import in_commands
 from geoskip.cli.output import Json, show_json
@@ -31,6 +32,7 @@ _EXTRAS = {
     "matplotlib": ("plot", "maps and pictures of layouts"),
     "cryptography": ("encryption", "protected metadata"),
     "deltalake": ("delta", "tables of Delta without Spark"),
+    "pyiceberg": ("iceberg", "tables of Iceberg without Spark"),
     "duckdb": ("duckdb", "geoskip.duckdb"),
     "polars": ("polars", "geoskip.scan_polars"),
     "geopandas": ("geopandas", "geoskip.read_geoparquet"),
@@ -229,7 +231,7 @@ def _dataset(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
         yield Finding("warn", "metadata", text, way_out)
         return
     if snapshot is None:
-        yield Finding("warn", "metadata", f"{store.location} has no snapshot yet", f"geoskip index {path}")
+        yield Finding("warn", "metadata", f"{store.location} has no snapshot yet", f"geoskip index {as_argument(path)}")
         return
     header = snapshot.header
     for unread in header.unread:
@@ -242,7 +244,9 @@ def _dataset(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
     changes = changes_since(path, snapshot)
     if changes is not None and any(changes.values()):
         counts = f"{count_of(changes['new or changed'], 'file')} new or changed, {changes['gone']} gone"
-        yield Finding("warn", "files", f"{counts} since snapshot {header.number}", f"geoskip refresh {path}")
+        yield Finding(
+            "warn", "files", f"{counts} since snapshot {header.number}", f"geoskip refresh {as_argument(path)}"
+        )
 
 
 def _permissions(path: str, metadata: MetadataOptions) -> Finding:

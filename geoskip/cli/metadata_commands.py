@@ -12,6 +12,7 @@ import typer
 
 from geoskip.cli.application import command
 from geoskip.cli.completion import complete_indexes
+from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import MetadataOptions, SparkOptions, is_local, store_of
 from geoskip.cli.output import Json, show_json, show_table, waiting
 
@@ -61,7 +62,7 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
         typer.echo(unindexed_at_last(snapshot.header.pending))
     if (changes := found["changes"]) is not None and (changes["new or changed"] or changes["gone"]):
         counts = f"{count_of(changes['new or changed'], 'file')} new or changed since, {changes['gone']} gone"
-        typer.echo(f"{counts}: geoskip refresh {path}")
+        typer.echo(f"{counts}: geoskip refresh {as_argument(path)}")
 
 
 def _described(store: Store, snapshot: Snapshot) -> dict[str, Any]:

@@ -223,6 +223,17 @@ def test_a_wrong_line_is_answered_by_what_is_wrong_and_what_to_do(
     assert ".build(" not in done.stderr
 
 
+def test_messages_about_a_table_name_it_as_its_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise geoskip.GeoskipError("the files have changed; dataset.refresh_index() reads them, or dataset.repair()")
+
+    monkeypatch.setattr("geoskip.cli.metadata_commands.store_of", fail)
+    for given, shown in (("--table db.t", "--table db.t"), ("data", "PATH")):
+        done = ran("describe", *given.split())
+        wanted = f"the files have changed; geoskip refresh {shown} reads them, or geoskip repair {shown}"
+        assert (done.exit_code, done.stderr.strip()) == (1, f"geoskip: {wanted}")
+
+
 def test_there_are_thirty_wrong_lines_and_more() -> None:
     assert len({line for line, *_ in WRONG}) >= 30
 
