@@ -1,9 +1,7 @@
-"""Listings of Delta tables by their logs, and the tables whose files only others know."""
+"""Listings of Delta tables by their logs."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,50 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.engines.extras import required
-from geoskip.engines.folder_listing import FolderListing, listed
+from geoskip.engines.folder_listing import FolderListing
 from geoskip.errors import InvalidSpecificationError
 
 _TYPES = {"integer": "int", "long": "bigint", "date": "date", "string": "string"}
 _MAPPED = "delta.columnMapping.mode"
 
 
-def table_format(root: str) -> str | None:
-    """The format of the table in a folder: Delta, Iceberg or Hudi; None for a folder without."""
-    if os.path.isdir(os.path.join(root, "_delta_log")):
-        return "Delta"
-    metadata = Path(root) / "metadata"
-    if metadata.is_dir() and any(metadata.glob("*.metadata.json")):
-        return "Iceberg"
-    return "Hudi" if os.path.isdir(os.path.join(root, ".hoodie")) else None
-
-
-def listed_now(root: str, below: str = "") -> FolderListing:
-    """List the files of a folder or of one below it; of a table those of its latest version.
-
-    Raises InvalidSpecificationError for a table of Iceberg or Hudi, and for one of Delta that cannot be read.
-    """
-    kind = table_format(root)
-    if kind is None:
-        return listed(root, below)
-    if kind == "Delta":
-        return _of_delta(root, below)
-    raise InvalidSpecificationError(
-        f"{root} is a table of {kind}, whose files are those that its metadata name: without Spark geoskip does not "
-        "read these; ask through Spark"
-    )
-
-
-def refuse_unlike(found: FolderListing, caller: str) -> FolderListing:
-    """Return a listing; raises InvalidSpecificationError where files have other rows than the table."""
-    if found.unlike:
-        raise InvalidSpecificationError(
-            f"{caller} reads Parquet files, and {found.root} is a Delta table with {found.unlike}, of which these are "
-            "not the rows or columns; read it through Spark, or drop the feature from the table"
-        )
-    return found
-
-
-def _of_delta(root: str, below: str) -> FolderListing:
+def listed_table(root: str, below: str) -> FolderListing:
+    """List the files of a table's latest version, of all or of those in one of its folders."""
     table_class = required("deltalake", "a Delta table").DeltaTable
     try:
         table = table_class(root)

@@ -135,12 +135,12 @@ class NarrowedConnection:
             The name; a temporary view of this name is replaced.
         path
             The local folder, with the files that Spark would read: not those whose names begin with ``_`` or ``.``,
-            and of a Delta table those of its log.
+            and of a table of Delta or Iceberg those of its log.
         store, metadata
             The store of the metadata, or their folder, where they are not beside the data.
 
-        Raises InvalidSpecificationError for an empty name, a folder without files, a table of Iceberg or Hudi, and one
-        of Delta with deletion vectors or column mapping; DatasetNotFoundError for no folder.
+        Raises InvalidSpecificationError for an empty name, a folder without files, a table of Hudi, and one of Delta or
+        Iceberg with deleted rows in its files or column mapping; DatasetNotFoundError for no folder.
         """
         if not isinstance(name, str) or not name.strip():
             raise InvalidSpecificationError(f"register_dataset() takes a name for the folder, got {name!r}")

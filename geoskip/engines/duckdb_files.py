@@ -20,11 +20,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoskip.engines.delta_listing import listed_now, refuse_unlike, table_format
+from geoskip.engines.duckdb_iceberg import columns_by_id
 from geoskip.engines.duckdb_scopes import GLOB_MARKS, lowered
 from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, quoted
 from geoskip.engines.files import KeptFiles, files
-from geoskip.engines.folder_listing import FolderListing, located
+from geoskip.engines.folder_listing import FolderListing, located, table_format
+from geoskip.engines.table_listing import listed_now, refuse_unlike
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.predicates import Column, Predicate, walk
 from geoskip.report import Scan
@@ -99,7 +100,7 @@ class ParquetFiles:
         return names
 
     def reader(self, folder: str, start: int = 0, stop: int = 0, alias: str = "") -> Parquet:
-        """The reader of a registered dataset, with the options that give it the columns of a Delta table.
+        """The reader of a registered dataset, with the options that give it the columns of a table.
 
         Parameters
         ----------
@@ -108,9 +109,14 @@ class ParquetFiles:
         start, stop, alias
             The place in the query of the name that stands for it, and the alias to write there.
 
-        Raises InvalidSpecificationError for a Delta table with partitions that DuckDB takes otherwise from the paths.
+        Raises InvalidSpecificationError for a Delta table with partitions that DuckDB takes otherwise from the paths,
+        and for an Iceberg table with columns that DuckDB does not find by their ids.
         """
         found = self._of_table(folder)
+        if found.columns is not None:
+            options = {"schema": columns_by_id(found), "hive_partitioning": "false"}
+            text = "".join(f", {name} = {value}" for name, value in options.items())
+            return Parquet((folder,), text, frozenset(options), start, stop, alias, folder=folder)
         if found.partitions is None:
             return Parquet((folder,), "", frozenset(), start, stop, alias, folder=folder)
         hive = {name: _OWN_TYPES.get(found.types.get(name, "")) for name in found.partitions.column_names}
@@ -155,7 +161,7 @@ class ParquetFiles:
 
     def types(self, parquet: Parquet, names: Sequence[str]) -> dict[str, str]:
         """Spark's types of the columns that conditions may use: those in the files, not in their paths."""
-        left_out = {"file_row_number", lowered(parquet.filename), *map(lowered, path_keys(names))}
+        left_out = {"file_row_number", lowered(parquet.filename), *map(lowered, _path_keys(parquet, names))}
         types = ((name, _spark_type(kind)) for name, kind in self.columns(parquet, names))
         return {name: kind for name, kind in types if kind is not None and lowered(name) not in left_out}
 
@@ -191,7 +197,7 @@ class ParquetFiles:
             True where the session's zone is not UTC, so that DuckDB shifts the times of files that have others than the
             first file: with a zone or without, INT96 among the latter.
         """
-        answers, reasons = self._asked(names, predicate, by_log=bool(parquet.folder))
+        answers, reasons = self._asked(names, predicate, parquet.folder)
         skipped = {path for answer in answers for path in answer.report.skipped_files()}
         if zoned and (times := _times_of(predicate)):
             skipped = self._of_same_times(skipped, times)
@@ -231,8 +237,12 @@ class ParquetFiles:
             paths = list(paths)
             return {path for path, alike in zip(paths, pool.map(same, paths), strict=True) if alike}
 
-    def _asked(self, names: Sequence[str], predicate: Predicate, *, by_log: bool) -> tuple[list[KeptFiles], list[str]]:
-        """The answers of the datasets in which the files lie, of tables if listed ``by_log``, and reasons."""
+    def _asked(self, names: Sequence[str], predicate: Predicate, given: str) -> tuple[list[KeptFiles], list[str]]:
+        """The answers of the datasets in which the files lie, or of the one that was ``given``, and reasons."""
+        if given:
+            store, metadata = self.datasets.get(given, (None, None))
+            found = self._listed(*located(given))
+            return [files(given, predicate, store=store, metadata=metadata, listing=found)], []
         answers: dict[str, KeptFiles] = {}
         tables: dict[str, str] = {}
         for folder in dict.fromkeys(_absolute(name).rpartition("/")[0] for name in names):
@@ -241,7 +251,7 @@ class ParquetFiles:
             root = next((known for known in self.datasets if f"{folder}/".startswith(f"{known}/")), None)
             try:
                 root = root or located(folder)[0]
-                if not by_log and (kind := table_format(root)) is not None:
+                if (kind := table_format(root)) is not None:
                     tables[root] = kind
                     continue
                 store, metadata = self.datasets.get(root, (None, None))
@@ -250,7 +260,7 @@ class ParquetFiles:
                 continue
         return list(answers.values()), [
             f"{root} is a table of {kind}, and a path reads files that its log may have removed or whose columns have "
-            "other names: all are read; register_dataset() reads a Delta table by its log"
+            "other names: all are read; register_dataset() reads a table by its log"
             for root, kind in tables.items()
         ]
 
@@ -275,7 +285,7 @@ class ParquetFiles:
         if len(kept) == len(names):
             return parquet.text(names), names
         columns = self._describe(parquet, names)
-        keys = {lowered(key) for key in path_keys(names)}
+        keys = {lowered(key) for key in _path_keys(parquet, names)}
         hive = {name: kind for name, kind in columns if lowered(name) in keys}
         if not kept:
             if self._describe(parquet, names[:1], hive) == columns:
@@ -340,6 +350,11 @@ def _absolute(name: str) -> str:
     ('/a/b.parquet', '/b/c')
     """
     return name if _PLAIN_PATH.fullmatch(name) else os.path.abspath(name)
+
+
+def _path_keys(parquet: Parquet, names: Sequence[str]) -> set[str]:
+    """The names of the columns that a reader takes from paths; none where it finds columns by ids."""
+    return set() if "schema" in parquet.named else path_keys(names)
 
 
 def path_keys(names: Sequence[str]) -> set[str]:

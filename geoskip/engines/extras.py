@@ -8,7 +8,12 @@ from types import ModuleType
 
 from geoskip.errors import MissingPackageError
 
-_INSTALL = {"sqlglot": "'geoskip[sql]'", "deltalake": "'geoskip[delta]'", "pandas": "pandas"}
+_INSTALL = {
+    "sqlglot": "'geoskip[sql]'",
+    "deltalake": "'geoskip[delta]'",
+    "pyiceberg": "'geoskip[iceberg]'",
+    "pandas": "pandas",
+}
 """What pip is given where it is not the extra of the package's name."""
 
 

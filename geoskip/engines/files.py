@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 
 from geoskip.clauses import KEEP_NONE, Mask
 from geoskip.engines.agreed_functions import is_agreed
-from geoskip.engines.delta_listing import listed_now
 from geoskip.engines.folder_listing import FolderListing, located
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
+from geoskip.engines.table_listing import listed_now
 from geoskip.engines.time_texts import is_utc, zone_of
 from geoskip.engines.usable_indexes import schema_types, types_of_schema, usable, without_old_times
 from geoskip.errors import InvalidSpecificationError, MetadataError
@@ -72,12 +72,15 @@ class KeptFiles(list[File]):
         The names of the partition columns.
     predicate
         The condition as geoskip understood it.
+    listing
+        The listing that the files are of.
     """
 
     report: Scan
     columns: Mapping[str, str | None]
     partition_columns: tuple[str, ...]
     predicate: Predicate
+    listing: FolderListing
 
 
 def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadata: str | None = None) -> FolderListing:
@@ -113,7 +116,8 @@ def files(
     Parameters
     ----------
     path
-        A local folder or file, below the folder that is indexed or that folder itself.
+        A local folder or file, below the folder that is indexed or that folder itself; a table of Delta or Iceberg, of
+        which a metadata file means that version.
     where
         SQL text (``"temp > 30 AND city = 'Oslo'"``), a ``pyarrow.compute.Expression``, a polars expression, or a
         predicate of :mod:`geoskip.predicates` with Spark's meaning, whose columns may be any. None keeps all files.
@@ -152,15 +156,16 @@ def files(
     started = time.perf_counter()
     reasons = [*found.notes]
     snapshot = snapshot_or_reason(root, store, metadata, reasons)
-    types = {} if snapshot is None else snapshot.files.cached("schema", lambda: schema_types(snapshot.header))
+    types: Mapping[str, str | None] = _types(found, snapshot)
     partitions = _partitions(found, snapshot, types)
-    columns = {**(types if snapshot is not None else _types_in_a_file(found)), **partitions.types}
-    names = tuple(columns) if snapshot is not None else None
+    is_complete = snapshot is not None or found.columns is not None
+    columns = {**(types if is_complete else _types_in_a_file(found)), **partitions.types}
+    names = tuple(columns) if is_complete else None
     predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
     question = _Question(root, found, snapshot, partitions, without_old_times(predicate), reasons)
     kept = question.kept()
     answer = KeptFiles(question.files(kept))
-    answer.predicate, answer.columns = predicate, columns
+    answer.predicate, answer.columns, answer.listing = predicate, columns, found
     answer.partition_columns = tuple(partitions.types)
     answer.report = question.report(kept, "" if where is None else str(predicate), time.perf_counter() - started)
     return answer
@@ -221,9 +226,17 @@ def _types_in_a_file(found: FolderListing) -> dict[str, str]:
     return {}
 
 
-def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[str, str]) -> PartitionColumns:
+def _types(found: FolderListing, snapshot: Snapshot | None) -> Mapping[str, str | None]:
+    """Spark's types of the columns, by the metadata; of Iceberg by the version that was listed."""
+    if found.columns is not None:
+        return found.columns.types
+    return {} if snapshot is None else snapshot.files.cached("schema", lambda: schema_types(snapshot.header))
+
+
+def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[str, str | None]) -> PartitionColumns:
     def columns() -> PartitionColumns:
-        return PartitionColumns.of(found, {**types, **found.types})
+        known = {name: kind for name, kind in types.items() if kind is not None}
+        return PartitionColumns.of(found, {**known, **found.types})
 
     return columns() if snapshot is None else snapshot.files.cached(("partitions", found.token), columns)
 
@@ -315,15 +328,21 @@ class _Question:
     def _usable(self, snapshot: Snapshot) -> list[IndexEntry]:
         if any(isinstance(vertex, Call) for vertex in walk(self.predicate)):
             load_mappings()
-        read = top_level_columns(self.predicate)
+        named = self._as_indexed(self.predicate)
+        read = top_level_columns(named)
         concerned = [entry for entry in snapshot.header.entries if not read.isdisjoint(_columns_of(entry))]
-        return usable(self.root, replace(snapshot.header, entries=tuple(concerned)), is_agreed, self.reasons)
+        header = replace(snapshot.header, entries=tuple(concerned))
+        return usable(self.root, header, is_agreed, self.reasons, self.found.columns, named)
+
+    def _as_indexed(self, predicate: Predicate) -> Predicate:
+        """A condition with the names that metadata have for its columns."""
+        return predicate if self.found.columns is None else self.found.columns.named_as_indexed(predicate)
 
     def _decide(
         self, snapshot: Snapshot, predicate: Predicate, entries: Sequence[IndexEntry], among: Mask | None = None
     ) -> Decision:
         """Decide over all rows, of which those ``among`` have this condition."""
-        decision = decide(snapshot, predicate, [entry.index for entry in entries])
+        decision = decide(snapshot, self._as_indexed(predicate), [entry.index for entry in entries])
         self.decisions.append((decision, among))
         self.reasons.extend(decision.reasons)
         return decision

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,9 @@ import pyarrow.compute as pc
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.sources.listed_files import near_path
 from geoskip.stores.log_files import local_path
+
+if TYPE_CHECKING:
+    from geoskip.engines.iceberg_columns import IcebergColumns
 
 FOLDER = "_geoskip"
 _THREADS = 8
@@ -39,7 +43,7 @@ class FolderListing:
         The local folder that holds the dataset and its metadata; paths are relative to it.
     path, size, mtime, etag
         Arrow columns: strings, bytes, milliseconds since 1970, and tags of the content, null where there is none. The
-        times are null where a file never changes.
+        times are null where a file never changes; of Iceberg they are the sequence numbers of the files.
     below
         The file or folder below the root that was asked for; empty for the whole dataset.
     unnameable
@@ -52,6 +56,8 @@ class FolderListing:
         Sentences on the listing, for reports.
     unlike
         The reason why the rows and columns in the files are not those of the table; empty where they are.
+    columns
+        The columns of a table of Iceberg, which its files may have under other names; None for all others.
     """
 
     root: str
@@ -65,6 +71,7 @@ class FolderListing:
     types: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unlike: str = ""
+    columns: IcebergColumns | None = None
     token: int = field(default_factory=itertools.count(1).__next__)
 
     def __len__(self) -> int:
@@ -87,8 +94,10 @@ class FolderListing:
 def located(path: str | os.PathLike[str]) -> tuple[str, str]:
     """The folder that holds a dataset's metadata, and what of the dataset a path means, relative to it.
 
-    Metadata are looked for in the folder and in those above it. Raises DatasetNotFoundError where there is no such
-    path, InvalidSpecificationError for a path that is not on a local file system.
+    Metadata are looked for in the folder and in those above it, and so are logs of tables, without which nobody knows
+    which files in a table's folders are of now. The metadata file of a version of Iceberg means that version. Raises
+    DatasetNotFoundError where there is no such path, InvalidSpecificationError for a path that is not on a local file
+    system.
 
     >>> located("/no/such/folder")
     Traceback (most recent call last):
@@ -111,12 +120,22 @@ def located(path: str | os.PathLike[str]) -> tuple[str, str]:
         raise DatasetNotFoundError(f"there is no file or folder {found}{hint}")
     folder = found
     while True:
-        if os.path.exists(os.path.join(folder, FOLDER, "_identity.json")):
+        if os.path.exists(os.path.join(folder, FOLDER, "_identity.json")) or table_format(folder) is not None:
             return folder, "" if folder == found else os.path.relpath(found, folder)
         if folder == os.path.dirname(folder):
             break
         folder = os.path.dirname(folder)
     return (found, "") if os.path.isdir(found) else (os.path.dirname(found), os.path.basename(found))
+
+
+def table_format(folder: str) -> str | None:
+    """The format of the table in a folder: Delta, Iceberg or Hudi; None for a folder without."""
+    if os.path.isdir(os.path.join(folder, "_delta_log")):
+        return "Delta"
+    metadata = os.path.join(folder, "metadata")
+    if os.path.isdir(metadata) and any(Path(metadata).glob("*.metadata.json")):
+        return "Iceberg"
+    return "Hudi" if os.path.isdir(os.path.join(folder, ".hoodie")) else None
 
 
 def listed(root: str, below: str = "") -> FolderListing:

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import shapely
 
 from geoskip.engines.agreed_functions import spatial_call
-from geoskip.engines.delta_listing import refuse_unlike
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files, listing
+from geoskip.engines.folder_listing import FolderListing
+from geoskip.engines.table_listing import refuse_unlike
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
 from geoskip.predicates import TRUE, Column, Literal, Predicate
 from geoskip.stores.base import Store
@@ -25,6 +26,7 @@ from geoskip.stores.base import Store
 if TYPE_CHECKING:
     from geopandas import GeoDataFrame
 
+_CALLER = "geoskip.read_geoparquet()"
 _THREADS = 8
 
 
@@ -73,19 +75,22 @@ def read_geoparquet(
     Raises
     ------
     InvalidSpecificationError, UnknownColumnError, DatasetNotFoundError
-        For a mask that is no region, a name that is no geometry column, a path without files, and a Delta table with
-        deletion vectors or column mapping, whose rows only a reader of Delta has.
+        For a mask that is no region, a name that is no geometry column, a path without files, and a table of Delta or
+        Iceberg with deleted rows or other names of columns in its files, which only a reader of the format knows.
 
     Needs ``pip install 'geoskip[geopandas]'``.
     """
-    geopandas = required("geopandas", "geoskip.read_geoparquet()")
+    geopandas = required("geopandas", _CALLER)
     import pandas
 
-    found = refuse_unlike(listing(path, store=store, metadata=metadata), "geoskip.read_geoparquet()")
+    found = refuse_unlike(listing(path, store=store, metadata=metadata), _CALLER)
     every = files(path, None, store=store, metadata=metadata, listing=found)
     if not every:
         raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
-    dataset = pq.ParquetDataset([file.path for file in every], partitioning="hive")
+    folders = (
+        "hive" if found.columns is None else None
+    )  # files of Iceberg have the columns by which they are partitioned
+    dataset = pq.ParquetDataset([file.path for file in every], partitioning=folders)
     if points is None:
         geometry, target = _geometry_column(dataset.schema, columns, os.fspath(path))
         seen: Predicate = Column(geometry, "binary")
@@ -101,7 +106,8 @@ def read_geoparquet(
         if geometry and not any(count for _, count in kept.report.clauses()):
             kept = _with_box_in(kept, geometry, region)
     names = [file.path for file in kept]
-    options = {"schema": dataset.schema, "partitioning": dataset.partitioning, **options}
+    _refuse_other_columns(found, names)
+    options = {"schema": dataset.schema, "partitioning": dataset.partitioning if folders else None, **options}
     if points is None:
         frame = geopandas.read_parquet(names or every[0].path, columns=columns, **options)
     else:
@@ -114,6 +120,13 @@ def read_geoparquet(
         frame = frame.reset_index(drop=True) if numbered else frame
     frame.attrs["geoskip"] = kept.report.to_dict()
     return frame
+
+
+def _refuse_other_columns(found: FolderListing, paths: Sequence[str]) -> None:
+    """Raise InvalidSpecificationError for a file of Iceberg with other columns than its table."""
+    for path in paths if found.columns is not None else ():
+        assert found.columns is not None
+        found.columns.refuse(pq.read_schema(path), path, _CALLER, of_files=True)
 
 
 def _existing(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]:
@@ -169,7 +182,7 @@ def _with_box_in(kept: KeptFiles, geometry: str, region: Any) -> KeptFiles:
     with ThreadPoolExecutor(_THREADS) as pool:
         meets = list(pool.map(lambda file: _box_meets(file.path, geometry, region), kept))
     fewer = KeptFiles(file for file, met in zip(kept, meets, strict=True) if met)
-    fewer.columns, fewer.partition_columns, fewer.predicate = kept.columns, kept.partition_columns, kept.predicate
+    fewer.__dict__.update(kept.__dict__)
     told = f"{len(kept) - len(fewer)} files left out by the bounding box in their GeoParquet metadata"
     fewer.report = replace(
         kept.report,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.engines.folder_listing import FOLDER, FolderListing
+from geoskip.engines.folder_listing import FOLDER, FolderListing, table_format
 from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.metadata import Snapshot
 from geoskip.report import unindexed_at_last
@@ -91,7 +91,8 @@ def snapshot_or_reason(root: str, store: Store | None, metadata: str | None, rea
         reasons.append(f"the metadata in {chosen.location} could not be read: {error}")
         return None
     if snapshot is None:
-        reasons.append(f"there are no metadata in {chosen.location}: every file is kept; geoskip.build() makes them")
+        maker = "geoskip.build()" if table_format(root) is None else "geoskip.dataset(spark, ...).create_index()"
+        reasons.append(f"there are no metadata in {chosen.location}: every file is kept; {maker} makes them")
         return None
     reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
     if pending := snapshot.header.pending:

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoskip.engines.delta_listing import table_format
-from geoskip.engines.folder_listing import FOLDER, listed
+from geoskip.engines.folder_listing import FOLDER, listed, located, table_format
 from geoskip.engines.usable_indexes import schema_types
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
 from geoskip.metadata import Header
@@ -222,10 +221,11 @@ class ParquetSource:
         self.unread: Mapping[str, str] = {}
         """Columns that Spark does not read, with Arrow's names of their types."""
         self.root = f"file:{paths.root}"
-        if (kind := table_format(paths.root)) is not None:
+        root, _ = located(paths.root)
+        if (kind := table_format(root)) is not None:
             place = "table=..." if kind == "Iceberg" else "path"
             raise NeedsSparkError(
-                f"{paths.root} is a table of {kind}, whose log says which files are of now; build with Spark: "
+                f"{root} is a table of {kind}, whose log says which files are of now; build with Spark: "
                 f"geoskip.dataset(spark, {place}).create_index(...)"
             )
 

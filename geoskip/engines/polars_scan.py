@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing
+from geoskip.engines.folder_listing import FolderListing, located, table_format
+from geoskip.engines.iceberg_listing import planned
 from geoskip.engines.polars_expression import predicate_of_polars
-from geoskip.engines.pyarrow_dataset import is_delta, kept_files, whole_dataset, without_skipped
+from geoskip.engines.pyarrow_dataset import kept_files, whole_dataset, without_skipped
 from geoskip.engines.scan_reports import remember
+from geoskip.engines.table_listing import refuse_inside
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate
 from geoskip.report import Scan
@@ -37,7 +40,8 @@ def scan_polars(
     Parameters
     ----------
     path
-        A local folder of Parquet files, with partitions as Hive writes them, one file, or a Delta table.
+        A local folder of Parquet files, with partitions as Hive writes them, one file, or a table of Delta or Iceberg,
+        of which the path of a metadata file is a version.
     where
         A polars expression: the frame has the matching rows. None: the frame has all rows, and a ``filter`` on it reads
         only the files that it needs. A Python function in such a filter needs the package cloudpickle; with one in
@@ -60,7 +64,9 @@ def scan_polars(
         Where there is no such path or no file in it, and for a condition that cannot be read.
     """
     pl = required("polars", "geoskip.scan_polars()")
-    scanned = (_PolarsDeltaTable if is_delta(path) else _PolarsDataset)(path, store, metadata)
+    root, below = located(path)
+    refuse_inside(os.fspath(path), root, below)
+    scanned = _READERS.get(table_format(root), _PolarsDataset)(path, store, metadata)
     if not isinstance(where, pl.Expr):
         if where is not None:
             asked = files(path, where, store=store, metadata=metadata, dialect=dialect, listing=scanned.found)
@@ -83,7 +89,7 @@ class _PolarsDataset:
         self.reasons: tuple[str, ...] = ()
         self.found = listing(path, store=store, metadata=metadata)
         self.start = os.path.abspath(os.fspath(path))
-        if not len(self.found):
+        if not len(self.found) and self.found.columns is None:
             raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
         self.schema = self._read_schema()
 
@@ -165,6 +171,34 @@ class _PolarsDeltaTable(_PolarsDataset):
     def frame(self, kept: KeptFiles) -> Any:
         whole = whole_dataset(self.path, "geoskip.scan_polars()")
         return self.pl.scan_pyarrow_dataset(without_skipped(whole, self.path, kept))
+
+
+class _PolarsIcebergTable(_PolarsDataset):
+    """An Iceberg table as pyiceberg reads it: columns by their ids, without deleted rows."""
+
+    def _read_schema(self) -> Any:
+        assert self.found.columns is not None
+        return self.pl.from_arrow(self.found.columns.arrow().empty_table()).schema
+
+    def frame(self, kept: KeptFiles) -> Any:
+        from polars.io.plugins import register_io_source
+
+        arrow, expressions = import_module("pyiceberg.io.pyarrow"), import_module("pyiceberg.expressions")
+        table, tasks = planned(kept.listing, set(kept.report.skipped_files()))
+
+        def rows(columns: list[str] | None, predicate: Any, most: int | None, batch: int | None) -> Iterator[Any]:
+            names = list(self.schema) if columns is None else columns
+            read = {*names, *(predicate.meta.root_names() if predicate is not None else ())} or {*list(self.schema)[:1]}
+            schema = table.schema().select(*read)
+            scan = arrow.ArrowScan(table.metadata, table.io, schema, expressions.AlwaysTrue(), limit=most)
+            for found in [scan.to_table([])] if not tasks else scan.to_record_batches(tasks):
+                frame = self.pl.from_arrow(found).cast({name: self.schema[name] for name in found.schema.names})
+                yield (frame if predicate is None else frame.filter(predicate)).select(names)
+
+        return register_io_source(rows, schema=self.schema, is_pure=True)
+
+
+_READERS: dict[str | None, type[_PolarsDataset]] = {"Delta": _PolarsDeltaTable, "Iceberg": _PolarsIcebergTable}
 
 
 def _keys(path: str) -> list[str]:

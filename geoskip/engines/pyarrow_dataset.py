@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from geoskip.engines.arrow_expression import predicate_of_arrow
-from geoskip.engines.delta_listing import table_format
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing, located
+from geoskip.engines.folder_listing import FolderListing, located, table_format
+from geoskip.engines.iceberg_columns import IcebergColumns
 from geoskip.engines.scan_reports import remember
+from geoskip.engines.table_listing import listed_now, refuse_inside, refuse_unlike
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import FALSE, TRUE, And, Predicate
 from geoskip.stores.base import Store
 from geoskip.types import SqlType, sql_type
+
+_CALLER = "geoskip.pyarrow_dataset()"
+_THREADS = 8
 
 
 def pyarrow_dataset(
@@ -40,7 +46,8 @@ def pyarrow_dataset(
     Parameters
     ----------
     path
-        A local folder of Parquet files, with partitions as Hive writes them (``day=2024-01-05``), or a Delta table.
+        A local folder of Parquet files, with partitions as Hive writes them (``day=2024-01-05``), or a table of Delta
+        or Iceberg, of which the path of a metadata file is a version.
     where
         A ``pyarrow.compute.Expression``: the dataset has the matching rows, as with ``dataset.filter(where)``. SQL's
         text or a predicate of :mod:`geoskip.predicates`, for conditions that pyarrow cannot evaluate: the dataset has
@@ -58,9 +65,10 @@ def pyarrow_dataset(
     Raises
     ------
     DatasetNotFoundError, InvalidSpecificationError
-        Where there is no such path, and for a condition that cannot be read.
+        Where there is no such path, for a condition that cannot be read, and for a table of whose rows or columns
+        pyarrow knows nothing: deleted rows that are still in files, columns that have another name in some file.
     """
-    whole = whole_dataset(path, "geoskip.pyarrow_dataset()")
+    whole = whole_dataset(path, _CALLER)
     is_expression = isinstance(where, pc.Expression)
     kept = (
         kept_files(path, where, whole.schema, store, metadata)
@@ -68,27 +76,30 @@ def pyarrow_dataset(
         else files(path, where, store=store, metadata=metadata, dialect=dialect)
     )
     dataset = without_skipped(whole, path, kept)
+    refuse_other_names(dataset, kept.listing.columns)
     if is_expression:
         dataset = dataset.filter(where)
     remember(dataset, lambda: kept.report)
     return dataset
 
 
-def is_delta(path: str | os.PathLike[str]) -> bool:
-    """True for the folder of a Delta table, whose log says which of its files are of now."""
-    return isinstance(path, str | os.PathLike) and table_format(os.fspath(path)) == "Delta"
-
-
 def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:
-    """The dataset as pyarrow makes it of all files, or deltalake of a table."""
+    """The dataset as pyarrow makes it of all files, or deltalake or pyiceberg of a table's."""
     root, below = located(path)  # or an error that says what is wrong with the path
-    if below and is_delta(root):
-        raise InvalidSpecificationError(
-            f"{os.fspath(path)} is inside of the Delta table {root}, whose log says which of its files are of now; "
-            "give the table, and a condition on its partitions"
-        )
-    if not is_delta(path):
+    refuse_inside(os.fspath(path), root, below)
+    kind = table_format(root)
+    if kind == "Delta":
+        return _of_delta(path, caller)
+    if kind is None:
         return ds.dataset(os.path.abspath(os.fspath(path)), format="parquet", partitioning="hive")
+    found = refuse_unlike(listed_now(root, below), caller)
+    assert found.columns is not None
+    form, system, head = ds.ParquetFileFormat(), LocalFileSystem(), found.root.rstrip("/") + "/"
+    fragments = [form.make_fragment(head + name, system) for name in found.path.to_pylist()]
+    return ds.FileSystemDataset(fragments, found.columns.arrow(), form, system)
+
+
+def _of_delta(path: str | os.PathLike[str], caller: str) -> Any:
     table = required("deltalake", f"{caller} of a Delta table").DeltaTable
     try:
         return table(os.fspath(path)).to_pyarrow_dataset()
@@ -105,6 +116,16 @@ def without_skipped(whole: Any, path: str | os.PathLike[str], kept: KeptFiles) -
     folder = os.path.abspath(os.fspath(path))
     fragments = [one for one in whole.get_fragments() if os.path.join(folder, one.path) not in skipped]
     return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+
+
+def refuse_other_names(dataset: Any, columns: IcebergColumns | None) -> None:
+    """Raise InvalidSpecificationError where a file has columns under other names than its table."""
+    if columns is None:
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        fragments = list(dataset.get_fragments())
+        for fragment, file in zip(fragments, pool.map(lambda one: one.physical_schema, fragments), strict=True):
+            columns.refuse(file, fragment.path, _CALLER)
 
 
 def kept_files(

@@ -5,7 +5,7 @@ Made for people, for BI and for data-quality jobs, and an interface that other e
 =============================== ==============================================================================
 path                            string: relative to the dataset's root; a whole URI for a file outside of it
 uri                             string: as ``input_file_name()`` of Spark writes it, percent-encoded
-file_size, modified             int64 bytes and timestamp (UTC) of the file when it was indexed
+file_size, modified             int64 bytes and timestamp (UTC) of the file when it was indexed; Iceberg has no times
 row_count                       int64
 index_name, kind                string: ``minmax(temp)``, ``minmax``
 expression, type                string: ``temp``, ``double``; of several expressions, joined by commas
@@ -67,7 +67,7 @@ SCHEMA = pa.schema(
         pa.field("path", pa.string(), nullable=False),
         pa.field("uri", pa.string(), nullable=False),
         pa.field("file_size", pa.int64(), nullable=False),
-        pa.field("modified", pa.timestamp("us", "UTC"), nullable=False),
+        ("modified", pa.timestamp("us", "UTC")),
         ("row_count", pa.int64()),
         pa.field("index_name", pa.string(), nullable=False),
         ("kind", pa.string()),
@@ -174,6 +174,8 @@ def _files(snapshot: Snapshot) -> Columns:
     snapshot.files.prefetch(["path", "size", "mtime", "rows"])
     path, size, mtime, rows = (snapshot.files.column(name) for name in ("path", "size", "mtime", "rows"))
     names, known = path.to_pylist(), snapshot.header.reasons
+    if snapshot.header.source.get("class") == "iceberg":  # which numbers its files in place of their times
+        mtime = pa.nulls(len(mtime), mtime.type)
     return {
         "path": path,
         "uri": pa.array([_uri(snapshot.header.root, each) for each in names], pa.string()),

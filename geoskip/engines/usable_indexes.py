@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import (
+    TRUE,
     And,
     Call,
     Column,
@@ -34,6 +35,9 @@ from geoskip.rules import name_of
 from geoskip.sources.dependencies import DEFAULT_OF, DEFINITION_OF, ID_OF, same_place
 from geoskip.sources.settings import SETTINGS_OF
 
+if TYPE_CHECKING:
+    from geoskip.engines.iceberg_columns import IcebergColumns
+
 _NEEDED = {
     "spark.sql.parquet.binaryAsString": ("false",),
     "spark.sql.parquet.int96AsTimestamp": ("true",),
@@ -48,7 +52,14 @@ _FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz"
 Agreed = Callable[[Call], bool]
 
 
-def usable(root: str, header: Header, agreed: Agreed, reasons: list[str]) -> list[IndexEntry]:
+def usable(
+    root: str,
+    header: Header,
+    agreed: Agreed,
+    reasons: list[str],
+    columns: IcebergColumns | None = None,
+    named: Predicate = TRUE,
+) -> list[IndexEntry]:
     """The indexes of a snapshot that hold for other readers; for each other one a reason is added.
 
     Parameters
@@ -59,12 +70,16 @@ def usable(root: str, header: Header, agreed: Agreed, reasons: list[str]) -> lis
         Tells functions whose values are the same without Spark.
     reasons
         Receives a sentence for each index that is left out.
+    columns, named
+        Of a table of Iceberg: its columns, and the condition with the names that metadata have for them.
     """
     found = []
     for entry in header.entries:
         why = current().quarantine.get(name_of(entry.name, header.root)) or reason_unusable_here(
-            root, header, entry, agreed
+            root, header, entry, agreed, columns
         )
+        if why is None and columns is not None:
+            why = columns.reason_unusable(entry, header, named)
         if why is None:
             found.append(entry)
         else:
@@ -72,7 +87,9 @@ def usable(root: str, header: Header, agreed: Agreed, reasons: list[str]) -> lis
     return found
 
 
-def reason_unusable_here(root: str, header: Header, entry: IndexEntry, agreed: Agreed) -> str | None:
+def reason_unusable_here(
+    root: str, header: Header, entry: IndexEntry, agreed: Agreed, columns: IcebergColumns | None = None
+) -> str | None:
     """The reason why an index does not hold for readers that are not Spark, or None.
 
     Parameters
@@ -83,13 +100,16 @@ def reason_unusable_here(root: str, header: Header, entry: IndexEntry, agreed: A
         The snapshot's header, and its entry for the index.
     agreed
         True of calls that the reader evaluates as Spark does.
+    columns
+        The columns of a table of Iceberg, whose ids are compared elsewhere.
     """
     source = header.source
     if (missing := entry.index.unavailable()) is not None:
         return missing
-    if not str(source.get("class")).endswith("ParquetFileFormat"):
+    by_id = columns is not None and source.get("class") == "iceberg"
+    if not by_id and not str(source.get("class")).endswith("ParquetFileFormat"):
         return f"it was built over {str(source.get('class')).rpartition('.')[2]}, without Spark only Parquet is read"
-    if source.get("mapped"):
+    if source.get("mapped") and not by_id:
         return "its columns have other names in the files than in the table, which only Spark's readers of it follow"
     if not same_place(f"file:{root}", header.root):
         return f"it was built for {header.root}"
@@ -100,7 +120,7 @@ def reason_unusable_here(root: str, header: Header, entry: IndexEntry, agreed: A
     for name, value in entry.depends.items():
         if name in _NEEDED and value.lower() not in _NEEDED[name]:
             return f"it was built with {name}={value}, under which Spark reads other values than other readers"
-        if name.startswith((DEFAULT_OF, ID_OF)) and value != "None":
+        if name.startswith(DEFAULT_OF if by_id else (DEFAULT_OF, ID_OF)) and value != "None":
             what, _, column = name.partition(" of ")
             return f"Spark finds {column} by its {what} {value}, which other readers do not"
         if name.startswith(SETTINGS_OF) and value != "{}":

@@ -58,3 +58,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     geoskip.register_functions(found, sedona=False)
     yield found
     found.stop()
+
+
+@pytest.fixture
+def table(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a table of Iceberg that is dropped in the end."""
+    name = f"ice.db.t{abs(hash(request.node.nodeid))}"
+    yield name
+    spark.sql(f"DROP TABLE IF EXISTS {name}")

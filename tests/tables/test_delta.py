@@ -15,6 +15,7 @@ from geoskip.engines.usable_indexes import reason_unusable_here
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.spark.dataset.source import SparkData
 from tests.conftest import rows_of, same_as_off
+from tests.support.planting import Inverted, before
 
 TEMPS = MinMax("temp")
 ODD = ValueList("temp % 7")
@@ -229,20 +230,57 @@ def test_column_mapping(spark: Any, place: Path, kept: Kept, mode: str) -> None:
     assert kept(f"{found} coalesce(city, 'c7') = 'c7'") == (5, 5)
 
 
-def test_what_delta_plans_otherwise_is_left_alone(spark: Any, place: Path, tmp_path: Path) -> None:
-    table = delta_table(spark, place, enableChangeDataFeed="true")
-    geoskip.dataset(spark, place).create_index(TEMPS, ODD)
-    spark.sql(f"UPDATE {table} SET temp = 77 WHERE temp % 7 = 6 AND temp < 10")
-    changes = spark.sql(
-        f"SELECT * FROM table_changes_by_path('{place}', 0) WHERE temp % 7 = 0 AND _change_type LIKE 'u%'"
-    )
-    assert [row.temp for row in changes.collect()] == [77]
-    stream = spark.readStream.format("delta").load(str(place)).where("temp % 7 = 3")
-    query = stream.writeStream.format("memory").queryName("streamed").trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert spark.table("streamed").count() == 6
+def lie(patch: pytest.MonkeyPatch) -> None:
+    """Let MinMax skip exactly the files that it must keep, so that whatever is narrowed by it has other rows."""
+
+    def clause(original: Any, index: MinMax, node: Any) -> Any:
+        found = original(index, node)
+        return found and Inverted(found)
+
+    before(patch, MinMax, "clause", clause)
+
+
+def streamed(frame: Any, place: Path) -> list[Any]:
+    """The rows of a stream, read to its end."""
+    name = f"streamed{abs(hash(str(place)))}"
+    query = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", str(place))
+    query.trigger(availableNow=True).start().awaitTermination()
+    return rows_of(frame.sparkSession.table(name))
+
+
+def check_left_alone(spark: Any, read: Callable[[], list[Any]]) -> None:
+    """Rows on and off are the same, and no scan of a query that was run meanwhile was narrowed."""
     with geoskip.disabled(spark):
-        assert spark.read.format("delta").load(str(place)).where("temp % 7 = 3").count() == 6
+        off = read()
+    earlier = len(geoskip.reports(spark))
+    assert read() == off
+    assert off
+    scans = [scan for report in geoskip.reports(spark)[earlier:] for scan in report.scans]
+    assert [scan for scan in scans if scan.files_kept < scan.files_total] == []
+
+
+def test_streams_and_change_data_are_left_alone(
+    spark: Any, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = delta_table(spark, place, enableChangeDataFeed="true")
+    geoskip.dataset(spark, place).create_index(TEMPS)
+    spark.sql(f"UPDATE {table} SET temp = 77 WHERE temp = 8")
+    lie(monkeypatch)
+    assert rows_of(spark.sql(f"SELECT temp FROM {table} WHERE temp IN (34, 35)")) == []  # a query is narrowed
+    changes = f"SELECT * FROM table_changes_by_path('{place}', 0) WHERE temp IN (34, 77)"
+    check_left_alone(spark, lambda: rows_of(spark.sql(changes)))
+    assert len(rows_of(spark.sql(changes))) == 2
+    stream = spark.readStream.format("delta").option("skipChangeCommits", "true").load(str(place))
+    runs = iter(range(9))
+    check_left_alone(spark, lambda: streamed(stream.where("temp IN (34, 35)"), tmp_path / f"s{next(runs)}"))
+    feed = spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", "0")
+    found = feed.load(str(place)).where("temp IN (34, 77)").select("temp", "_change_type")
+    check_left_alone(spark, lambda: streamed(found, tmp_path / f"f{next(runs)}"))
+
+
+def test_scans_that_delta_does_not_pin_are_left_alone(spark: Any, place: Path) -> None:
+    table = delta_table(spark, place)
+    geoskip.dataset(spark, place).create_index(TEMPS, ODD)
     spark.conf.set("spark.databricks.delta.stats.skipping", "false")
     try:
         report = same_as_off(lambda: spark.sql(f"SELECT * FROM {table} WHERE temp % 7 = 9"))

@@ -12,6 +12,7 @@ import geoskip
 from geoskip import GeoBox, MinMax, ValueList
 from geoskip.errors import GeoskipError
 from tests.conftest import rows_of
+from tests.tables.test_delta import check_left_alone, lie, streamed
 
 ODD = ValueList("temp % 7")
 """Values that Iceberg's own skipping knows nothing of: its bounds are those of columns."""
@@ -19,14 +20,6 @@ MODES = [("2", "merge-on-read"), ("3", "merge-on-read"), ("2", "copy-on-write")]
 """Position deletes, deletion vectors, rewritten files."""
 
 Kept = Callable[..., Any]
-
-
-@pytest.fixture
-def table(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a table that is dropped in the end."""
-    name = f"ice.db.t{abs(hash(request.node.nodeid))}"
-    yield name
-    spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def make(spark: Any, table: str, *, by: str = "", **properties: str) -> str:
@@ -198,10 +191,8 @@ def test_commands_change_the_same_rows(spark: Any, table: str, form: str, mode: 
         spark.sql(f"DROP TABLE IF EXISTS {twin}")
 
 
-def test_equality_deletes(spark: Any, table: str, kept: Kept) -> None:
-    make(spark, table, **{"format-version": "2"})
-    before = version(spark, table)
-    dataset = geoskip.dataset(spark, table=table)
+def delete_by_name(spark: Any, table: str, name: str) -> None:
+    """Delete the rows of a name by an equality delete, which Spark itself does not write."""
     jvm, own = spark._jvm, iceberg(spark, table)
     ids = spark.sparkContext._gateway.new_array(jvm.int, 1)
     ids[0] = own.schema().findField("name").fieldId()
@@ -215,11 +206,18 @@ def test_equality_deletes(spark: Any, table: str, kept: Kept) -> None:
     )
     writer = factory.newEqDeleteWriter(output, jvm.org.apache.iceberg.FileFormat.PARQUET, None)
     row = jvm.org.apache.iceberg.data.GenericRecord.create(schema)
-    row.setField("name", "n38")
+    row.setField("name", name)
     writer.write(row)
     writer.close()
     own.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
     spark.sql(f"REFRESH TABLE {table}")
+
+
+def test_equality_deletes(spark: Any, table: str, kept: Kept) -> None:
+    make(spark, table, **{"format-version": "2"})
+    before = version(spark, table)
+    dataset = geoskip.dataset(spark, table=table)
+    delete_by_name(spark, table, "n38")
     dataset.create_index(MinMax("temp"), ValueList("upper(name)"))
     assert kept(f"SELECT * FROM {table} VERSION AS OF {before} WHERE upper(name) = 'N38'") == (1, 4)
     assert spark.sql(f"SELECT * FROM {table} WHERE temp = 38").count() == 0
@@ -258,6 +256,26 @@ def test_columns_by_their_ids(spark: Any, table: str, kept: Kept) -> None:
     spark.sql(f"ALTER TABLE {table} ALTER COLUMN s.c TYPE BIGINT")  # other values to compare: not used
     assert kept(f"{query} s.c % 50 = 38") == (5, 5)
     assert "the query reads bigint" in reasons(spark, f"{query} s.c % 50 = 38")
+
+
+def test_fields_that_change_places_in_a_table_that_forgets_its_schemas(spark: Any, table: str, kept: Kept) -> None:
+    spark.sql(f"CREATE TABLE {table} (n BIGINT, s STRUCT<a: BIGINT, b: BIGINT>) USING iceberg")
+    for start in range(0, 40, 10):
+        rows = spark.range(start, start + 10, 1, 1)
+        rows.selectExpr("id AS n", "named_struct('a', id, 'b', 5L) AS s").writeTo(table).append()
+    geoskip.dataset(spark, table=table).create_index(MinMax("s.a"))
+    assert kept(f"SELECT * FROM {table} WHERE s.a % 50 = 38") == (1, 4)
+    for old, new in (("s.a", "c"), ("s.b", "a"), ("s.c", "b")):
+        spark.sql(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
+    spark.sql(f"INSERT INTO {table} SELECT 99, named_struct('a', 6, 'b', 7)")
+    name, now = table.partition(".")[2], "TIMESTAMP '2999-01-01 00:00:00'"
+    spark.sql(
+        f"CALL ice.system.expire_snapshots(table => '{name}', older_than => {now}, clean_expired_metadata => true)"
+    ).collect()
+    spark.sql(f"REFRESH TABLE {table}")
+    assert iceberg(spark, table).schemas().size() == 1
+    assert kept(f"SELECT * FROM {table} WHERE s.a % 50 = 5") == (5, 5)  # an index over s.a of then would skip four
+    assert kept(f"SELECT * FROM {table} WHERE s.b % 50 = 38") == (5, 5)
 
 
 def test_files_without_ids_are_read_by_names_that_commands_change(
@@ -329,7 +347,7 @@ def test_branches_tags_and_ranges_of_versions(spark: Any, table: str, kept: Kept
         geoskip.dataset(spark, table=f"{table}.branch_b").create_index(MinMax("temp"))
 
 
-def test_what_is_left_alone(spark: Any, table: str, kept: Kept, tmp_path: Path) -> None:
+def test_what_is_left_alone(spark: Any, table: str, kept: Kept) -> None:
     make(spark, table)
     assert "it has no metadata in" in reasons(spark, f"SELECT * FROM {table} WHERE temp % 50 = 38")
     geoskip.dataset(spark, table=table).create_index(MinMax("temp"))
@@ -338,10 +356,23 @@ def test_what_is_left_alone(spark: Any, table: str, kept: Kept, tmp_path: Path) 
     with geoskip.disabled(spark):
         assert "switched off" in reasons(spark, f"SELECT * FROM {table} WHERE temp % 50 = 38")
     assert "LIMIT" in reasons(spark, f"SELECT * FROM (SELECT * FROM {table} LIMIT 30) WHERE temp % 50 = 38")
-    stream = spark.readStream.format("iceberg").load(table).where("temp % 50 = 38")
-    query = stream.writeStream.format("memory").queryName("streamed").option("checkpointLocation", str(tmp_path))
-    query.trigger(availableNow=True).start().awaitTermination()
-    assert [row.temp for row in spark.table("streamed").collect()] == [38]
+
+
+def test_streams_and_changelogs_are_left_alone(
+    spark: Any, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(spark, table)
+    geoskip.dataset(spark, table=table).create_index(MinMax("temp"))
+    lie(monkeypatch)
+    assert rows_of(spark.sql(f"SELECT temp FROM {table} WHERE temp % 50 IN (34, 35)")) == []  # a query is narrowed
+    runs = iter(range(9))
+    stream = spark.readStream.format("iceberg").load(table).where("temp % 50 IN (34, 35)")
+    check_left_alone(spark, lambda: streamed(stream, tmp_path / f"{next(runs)}"))
+    spark.sql(
+        f"CALL ice.system.create_changelog_view(table => '{table.partition('.')[2]}', changelog_view => 'changes')"
+    )
+    check_left_alone(spark, lambda: rows_of(spark.sql("SELECT * FROM changes WHERE temp % 50 IN (34, 35)")))
+    spark.catalog.dropTempView("changes")
 
 
 def test_appends_and_rewrites_after_planning(spark: Any, table: str, kept: Kept) -> None:

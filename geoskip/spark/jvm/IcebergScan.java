@@ -33,7 +33,6 @@ import org.apache.iceberg.mapping.MappedField;
 import org.apache.iceberg.mapping.NameMapping;
 import org.apache.iceberg.mapping.NameMappingParser;
 import org.apache.iceberg.spark.source.SparkTable;
-import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.types.DataType;
@@ -97,16 +96,17 @@ class IcebergScan extends TableScan {
             MappedField named = mapping == null ? null : mapping.find(column.fieldId());
             String name = lastingName(column, null).toLowerCase(Locale.ROOT);
             fieldIds.put(name, fieldIds.getOrDefault(name, "") + "" + column.fieldId()
-                    + (column.type().isNestedType() ? " " + ids(column.type()) : "")
+                    + (column.type().isNestedType() ? " " + ids(column) : "")
                     + (named == null ? "" : " in files as " + named) + " of " + table.uuid());
         }
     }
 
-    /** The ids of the fields of a type, in their order. */
-    private static String ids(Type type) {
+    /** The ids and lasting names of the fields in a column: without its old schemas a table may have lost a first name. */
+    private String ids(Types.NestedField above) {
         StringBuilder ids = new StringBuilder();
-        for (Types.NestedField field : type.asNestedType().fields()) {
-            ids.append(field.fieldId()).append(field.type().isNestedType() ? "(" + ids(field.type()) + ") " : " ");
+        for (Types.NestedField field : above.type().asNestedType().fields()) {
+            ids.append(field.fieldId()).append('=').append(lastingName(field, above))
+                    .append(field.type().isNestedType() ? "(" + ids(field) + ") " : " ");
         }
         return ids.toString().trim();
     }

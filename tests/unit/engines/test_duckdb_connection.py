@@ -176,7 +176,7 @@ def test_a_registered_delta_table_has_the_rows_of_its_log(con: Any, delta: Path)
         assert (con.report.scans[0].files_kept, con.report.scans[0].files_total) == (files, 4), where
     rows, _ = rows_and_files(con, f"SELECT a FROM '{delta}/*/*.parquet' WHERE a = 3")  # of a file that the log removed
     assert len(rows) == 1
-    assert "register_dataset() reads a Delta table by its log" in str(con.report.reasons)
+    assert "register_dataset() reads a table by its log" in str(con.report.reasons)
     deltalake.DeltaTable(delta).delete("a >= 30")
     assert con.execute("SELECT max(a) FROM t").fetchall() == [(29,)]
     assert con.execute("SUMMARIZE t").fetchall()[0][:3] == ("a", "INTEGER", "0")
@@ -187,7 +187,7 @@ def test_a_delta_table_whose_rows_are_not_those_of_its_files_is_refused(con: Any
     con.register_dataset("t", delta)
     con.register_dataset("other", delta)
     require_feature(delta, "deletionVectors")
-    message = r"duckdb\(\) reads Parquet files, and .* is a Delta table with deletion vectors"
+    message = r"duckdb\(\) reads Parquet files, and .* is a table of Delta with deletion vectors"
     for query in ("SELECT * FROM t WHERE a = 3", "FROM t", "SUMMARIZE T"):
         with pytest.raises(InvalidSpecificationError, match=message):
             con.execute(query)
@@ -195,7 +195,7 @@ def test_a_delta_table_whose_rows_are_not_those_of_its_files_is_refused(con: Any
     with pytest.raises(InvalidSpecificationError, match=message):
         con.register_dataset("t", delta)
     require_feature(delta, "columnMapping", **{"delta.columnMapping.mode": "name"})
-    with pytest.raises(InvalidSpecificationError, match="a Delta table with column mapping"):
+    with pytest.raises(InvalidSpecificationError, match="a table of Delta with column mapping"):
         con.register_dataset("t", delta)
 
 

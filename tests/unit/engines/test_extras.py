@@ -21,6 +21,10 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "files of Delta": (
         lambda folder: geoskip.files(folder / "delta"), "a Delta table", "deltalake: pip install 'geoskip[delta]'",
     ),
+    "files of Iceberg": (
+        lambda folder: geoskip.files(folder / "iceberg"), "a table of Iceberg",
+        "pyiceberg: pip install 'geoskip[iceberg]'",
+    ),
     "pyarrow over Delta": (
         lambda folder: geoskip.pyarrow_dataset(folder / "delta"), "geoskip.pyarrow_dataset() of a Delta table",
         "deltalake: pip install 'geoskip[delta]'",
@@ -34,6 +38,8 @@ def test_without_its_package_a_call_says_what_to_install(
 ) -> None:
     call, caller, way_out = CALLS[name]
     (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "iceberg" / "metadata").mkdir(parents=True)
+    (tmp_path / "iceberg" / "metadata" / "v1.metadata.json").touch()
     monkeypatch.setattr("geoskip.engines.extras.find_spec", lambda package: None)
     with pytest.raises(MissingPackageError) as raised:
         call(tmp_path)

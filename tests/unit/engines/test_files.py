@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 
 import deltalake
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ import pytest
 
 import geoskip
 from geoskip import predicates as p
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError, UnknownColumnError
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
@@ -327,6 +328,27 @@ def test_the_files_of_a_delta_table_are_those_of_its_log(delta: Path, where: obj
     assert paths <= {os.path.realpath(path.removeprefix("file://")) for path in expected}
     assert (len(found), found.report.files_total) == (kept, 3)
     assert {file.partitions["part"] for file in found} <= {"x y", "a/b%20", "é+"}
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_folder_inside_of_a_delta_table_has_the_files_of_its_log(delta: Path, indexed: bool) -> None:
+    if not indexed:
+        shutil.rmtree(delta / "_geoskip")
+    live = {os.path.realpath(path.removeprefix("file://")) for path in deltalake.DeltaTable(delta).file_uris()}
+    for folder in delta.glob("part=*"):
+        found = {file.path for file in geoskip.files(folder)}
+        assert found == {path for path in live if Path(path).parent.samefile(folder)}
+        for read in (geoskip.pyarrow_dataset, geoskip.scan_polars):
+            with pytest.raises(InvalidSpecificationError, match=rf"{folder} is inside of the Delta table {delta}, .*"):
+                read(folder)
+        with pytest.raises(NeedsSparkError, match=f"{delta} is a table of Delta, whose log says which"):
+            geoskip.build(folder, INDEXES[0])
+    (folder,) = (folder for folder in delta.glob("part=*") if len(list(folder.glob("*.parquet"))) == 2)
+    rows = geoskip.read_geoparquet(folder, points=("a", "a"))  # without the file that had the deleted row
+    assert sorted(rows["a"]) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    con = geoskip.duckdb(duckdb.connect())
+    con.register_dataset("t", folder)
+    assert con.sql("SELECT count(*) FROM t").fetchall() == [(9,)]
 
 
 @pytest.mark.parametrize(("inside", "name"), [("metadata/v1.metadata.json", "Iceberg"), (".hoodie/x", "Hudi")])

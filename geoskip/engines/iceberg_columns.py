@@ -1,0 +1,242 @@
+"""Columns of Iceberg tables: told apart by field ids, which stay when a column is renamed.
+
+Metadata name a column as it was called first, with its id behind where an older column was called so too; the Java
+side of geoskip makes the same names (``geoskip/spark/jvm/IcebergScan.java``). An index is used where the ids that it
+recorded are those of now, so that nothing depends on the table still having its old schemas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.metadata import Header, IndexEntry
+from geoskip.predicates import Column, Predicate, transform, walk
+from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.dependencies import ID_OF
+
+_TYPES = {
+    "boolean": "boolean", "int": "int", "long": "bigint", "float": "float", "double": "double", "date": "date",
+    "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "string": "string", "uuid": "string", "binary": "binary",
+}  # fmt: skip
+_PARTS = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
+_ID = b"PARQUET:field_id"
+
+
+def spark_type(kind: Any) -> str | None:
+    """Spark's name of an Iceberg type, None for one that Spark does not read."""
+    if kind.is_struct:
+        fields = [(each.name, spark_type(each.field_type)) for each in kind.fields]
+        return None if any(of is None for _, of in fields) else f"struct<{','.join(f'{n}:{of}' for n, of in fields)}>"
+    if hasattr(kind, "element_type"):
+        element = spark_type(kind.element_type)
+        return element and f"array<{element}>"
+    if hasattr(kind, "key_type"):
+        key, value = spark_type(kind.key_type), spark_type(kind.value_type)
+        return key and value and f"map<{key},{value}>"
+    text = str(kind)
+    if text.startswith("decimal("):
+        return text.replace(" ", "")
+    return "binary" if text.startswith("fixed[") else _TYPES.get(text)
+
+
+@dataclass(frozen=True)
+class IcebergColumns:
+    """The columns of a version of a table.
+
+    Attributes
+    ----------
+    schema
+        The schema, as pyiceberg has it.
+    types
+        Spark's names of the types by column; None for one that Spark does not read.
+    ids
+        The identity of each column as indexes record it, by its lasting name in lower case.
+    lasting
+        The lasting names of columns, and of fields as pairs with the id of the struct, by name.
+    by_name
+        True where the table maps names to ids, for files that may lack ids.
+    """
+
+    schema: Any
+    types: Mapping[str, str | None]
+    ids: Mapping[str, str]
+    lasting: Mapping[tuple[int | None, str], str]
+    by_name: bool
+    _fields: Mapping[tuple[int | None, str], Any] = field(repr=False, default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Any) -> IcebergColumns:
+        """The columns of a table as pyiceberg has loaded it."""
+        names = _Names(table.metadata.schemas)
+        schema, mapping = table.schema(), table.name_mapping()
+        mapped = {each.field_id: str(each) for each in (mapping or ())} if mapping is not None else {}
+        ids: dict[str, str] = {}
+        for column in schema.fields:
+            name = names.lasting(column, None).lower()
+            inner = _inner(column.field_type)
+            text = f"{column.field_id}{' ' + names.ids(column) if inner else ''}"
+            if column.field_id in mapped:
+                text += f" in files as {mapped[column.field_id]}"
+            ids[name] = ids.get(name, "") + f"{text} of {table.metadata.table_uuid}"
+        fields = dict(_structs(schema.fields, None))
+        return cls(
+            schema,
+            {column.name: spark_type(column.field_type) for column in schema.fields},
+            ids,
+            {key: names.lasting(each, key[0]) for key, each in fields.items()},
+            mapping is not None,
+            fields,
+        )
+
+    def named_as_indexed(self, predicate: Predicate) -> Predicate:
+        """The predicate with lasting names; a name that is no column gets one that no index has."""
+
+        def changed(node: Predicate) -> Predicate:
+            return self._lasting(node) if isinstance(node, Column) else node
+
+        return transform(predicate, changed)
+
+    def _lasting(self, column: Column) -> Column:
+        above: int | None = None
+        parts, kind = [], None
+        for spelt, plain in _PARTS.findall(column.name):
+            key = (above, spelt.replace("``", "`") or plain)
+            found = self._fields.get(key)
+            if found is None:
+                return Column(f"{column.name} is no column#", column.type)
+            parts.append(quoted(self.lasting[key]))
+            above, kind = found.field_id, found.field_type
+        return Column(".".join(parts), column.type or spark_type(kind))
+
+    def reason_unusable(self, entry: IndexEntry, header: Header, named: Predicate) -> str | None:
+        """Reason why an index is not over the columns of now, by their ids and types, or None.
+
+        Parameters
+        ----------
+        entry, header
+            The index, and the header of its snapshot.
+        named
+            The condition, with lasting names.
+        """
+        for name, value in entry.depends.items():
+            column = name.removeprefix(ID_OF)
+            if name.startswith(ID_OF) and self.ids.get(column) != value:
+                return f"{column} is another column now, or has other fields"
+        read = {vertex.name: vertex.type for vertex in walk(named) if isinstance(vertex, Column)}
+        for name, kind in entry.columns:
+            if read.get(name, kind) != kind:
+                return f"it was built over {name} as {kind}, the table has {read[name]} now"
+        return None
+
+    def arrow(self) -> pa.Schema:
+        """The columns with their types in Arrow."""
+        module = import_module("pyiceberg.io.pyarrow")
+        found: pa.Schema = module.schema_to_pyarrow(self.schema, include_field_ids=False)
+        return found
+
+    def refuse(self, file: pa.Schema, path: str, caller: str, *, by_id: bool = False, of_files: bool = False) -> None:
+        """Raise InvalidSpecificationError for a file that a reader by names does not read as the table.
+
+        Parameters
+        ----------
+        file, path
+            The schema in the file, with its field ids, and its path.
+        caller
+            The reader's name.
+        by_id
+            True for readers that find columns by their ids, and fields in them by names.
+        of_files
+            True for readers that take the columns from the files: these must have those of the table, and no other.
+        """
+        inside = [file.field(number) for number in range(len(file))]
+        if by_id:
+            names = {each.field_id: each.name for each in self.schema.fields}
+            inside = [each.with_name(names[_id(each)]) for each in inside if _id(each) in names]
+        why = _difference(self.schema.fields, inside, of_files)
+        if why is not None:
+            raise InvalidSpecificationError(
+                f"{caller} finds the columns of files by their names, and {path} is not as its table of Iceberg is "
+                f"now: {why}; read it by geoskip.scan_polars() or through Spark, or rewrite it with rewrite_data_files"
+            )
+
+
+def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: bool) -> str | None:
+    by_name = {each.name.lower(): each for each in inside}
+    for each in fields:
+        there = by_name.pop(each.name.lower(), None)
+        if there is None and (of_files or each.initial_default is not None or each.required):
+            return f"it has no column {each.name}"
+        if there is None:
+            continue
+        number = _id(there)
+        if number != each.field_id or there.name != each.name:
+            return f"its column {there.name} is {'without a field id' if number < 0 else 'another one of this name'}"
+        inner = _inner(each.field_type)
+        if inner and (why := _difference(inner, _inside(there.type), of_files)) is not None:
+            return f"{why} in {each.name}"
+    ids = {each.field_id for each in fields}
+    for left in by_name.values():
+        if of_files or _id(left) in ids:
+            return f"its column {left.name} has another name in the table, or none"
+    return None
+
+
+def _id(column: pa.Field) -> int:
+    """The field id of a column in a file; -1 where it has none."""
+    return int((column.metadata or {}).get(_ID, -1))
+
+
+def _inside(kind: pa.DataType) -> list[pa.Field]:
+    """The fields in a nested type of Arrow, named as Iceberg names those of lists and maps."""
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    if pa.types.is_struct(kind):
+        return [kind.field(number) for number in range(kind.num_fields)]
+    return [kind.value_field.with_name("element")] if hasattr(kind, "value_field") else []
+
+
+def _inner(kind: Any) -> Sequence[Any]:
+    """The fields in a nested type of Iceberg; none of a plain one."""
+    found: Sequence[Any] = () if kind.is_primitive else kind.fields
+    return found
+
+
+def _structs(fields: Sequence[Any], above: int | None) -> Iterator[tuple[tuple[int | None, str], Any]]:
+    """Columns and fields of structs, by the id of the struct and the name."""
+    for each in fields:
+        yield (above, each.name), each
+        if each.field_type.is_struct:
+            yield from _structs(each.field_type.fields, each.field_id)
+
+
+class _Names:
+    """First names of columns and fields, learnt from all schemas of a table."""
+
+    def __init__(self, schemas: Iterable[Any]) -> None:
+        self.first: dict[int, str] = {}
+        self.taken: dict[tuple[int | None, str], int] = {}
+        for schema in sorted(schemas, key=lambda each: each.schema_id):
+            for (above, name), each in _structs(schema.fields, None):
+                first = self.first.setdefault(each.field_id, name)
+                key = (above, first)
+                self.taken[key] = min(each.field_id, self.taken.get(key, each.field_id))
+
+    def lasting(self, each: Any, above: int | None) -> str:
+        first = self.first.get(each.field_id, each.name)
+        owner = self.taken.get((above, first), each.field_id)
+        return first if owner == each.field_id else f"{first}#{each.field_id}"
+
+    def ids(self, above: Any) -> str:
+        """The ids of the fields in a column, with their lasting names."""
+        parts = []
+        for each in _inner(above.field_type):
+            inner = f"({self.ids(each)})" if _inner(each.field_type) else ""
+            parts.append(f"{each.field_id}={self.lasting(each, above.field_id)}{inner}")
+        return " ".join(parts)

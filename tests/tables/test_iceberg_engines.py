@@ -1,0 +1,259 @@
+"""Tables of Iceberg that Spark wrote and indexed, read without Spark: the rows of Spark, from the kept files alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow.compute as pc
+import pytest
+
+import geoskip
+from geoskip import GeoBox, MinMax
+from geoskip.errors import GeoskipError, InvalidSpecificationError
+from tests.tables.test_iceberg import MODES, add, delete_by_name, iceberg, make
+
+Read = Callable[..., "tuple[list[Any], int]"]
+
+
+def place_of(spark: Any, table: str) -> str:
+    return str(iceberg(spark, table).location())
+
+
+def version_file(spark: Any, table: str) -> str:
+    """The metadata file of the current version."""
+    iceberg(spark, table).refresh()
+    return str(spark.sql(f"SELECT file FROM {table}.metadata_log_entries").collect()[-1].file)
+
+
+def spark_rows(spark: Any, table: str, where: str, columns: list[str], version: int | None = None) -> list[Any]:
+    as_of = f" VERSION AS OF {version}" if version is not None else ""
+    with geoskip.disabled(spark):
+        rows = spark.sql(f"SELECT * FROM {table}{as_of} WHERE {where}").select(*columns).collect()
+    return in_order(tuple(row) for row in rows)
+
+
+def in_order(rows: Any) -> list[Any]:
+    return sorted(rows, key=lambda row: [(value is None, str(value)) for value in row])
+
+
+def of_files(path: str, where: str, columns: list[str]) -> tuple[list[Any], int]:
+    kept = geoskip.files(path, where)
+    assert all(Path(file.path).exists() for file in kept)
+    return [], len(kept)
+
+
+def of_pyarrow(path: str, where: str, columns: list[str]) -> tuple[list[Any], int]:
+    dataset = geoskip.pyarrow_dataset(path, eval(where, {"col": pc.field, "dt": dt}))
+    rows = dataset.to_table(columns=columns).to_pylist()
+    assert len(dataset.files) == geoskip.report(dataset).files_kept
+    return [tuple(row.values()) for row in rows], geoskip.report(dataset).files_kept
+
+
+def of_polars(path: str, where: str, columns: list[str]) -> tuple[list[Any], int]:
+    condition = eval(where, {"col": pl.col, "dt": dt})
+    frame, whole = geoskip.scan_polars(path, condition), geoskip.scan_polars(path)
+    rows = frame.select(columns).collect().rows()
+    assert in_order(whole.filter(condition).select(columns).collect().rows()) == in_order(rows)
+    assert geoskip.report(whole).files_kept == geoskip.report(frame).files_kept
+    assert whole.filter(condition).select(pl.len()).collect().item() == len(rows)
+    return rows, geoskip.report(frame).files_kept
+
+
+def of_duckdb(path: str, where: str, columns: list[str]) -> tuple[list[Any], int]:
+    con = geoskip.duckdb(duckdb.connect())
+    con.register_dataset("t", path)
+    rows = con.sql(f"SELECT {', '.join(columns)} FROM t WHERE {where}").fetchall()
+    return rows, con.report.files_kept
+
+
+READERS = {"pyarrow": of_pyarrow, "polars": of_polars, "duckdb": of_duckdb}
+EXPRESSIONS = ("pyarrow", "polars")
+
+
+def check(
+    spark: Any,
+    table: str,
+    where: str,
+    expression: str,
+    kept: int,
+    *,
+    columns: str = "temp",
+    readers: Any = READERS,
+) -> None:
+    """Each reader has Spark's rows, from so many files; ``expression`` is the condition over ``col(name)``."""
+    names, place = columns.split(), place_of(spark, table)
+    expected = spark_rows(spark, table, where, names)
+    assert len(geoskip.files(place, where)) == kept
+    for name in readers:
+        rows, read = READERS[name](place, expression if name in EXPRESSIONS else where, names)
+        assert (in_order(rows), read) == (expected, kept), name
+
+
+def refused(spark: Any, table: str, expression: str, match: str, readers: Any) -> None:
+    for name in readers:
+        where = expression if name in EXPRESSIONS else "true"
+        with pytest.raises(InvalidSpecificationError, match=match):
+            READERS[name](place_of(spark, table), where, ["temp"])
+
+
+def test_every_reader_reads_the_kept_files_of_the_current_version(spark: Any, table: str) -> None:
+    make(spark, table, by="half")
+    dataset = geoskip.dataset(spark, table=table)
+    dataset.create_index(MinMax("temp"), GeoBox("temp", "half"))
+    check(spark, table, "temp > 33", "col('temp') > 33", 2, columns="name temp half")
+    check(spark, table, "temp > 33 AND half = 1", "(col('temp') > 33) & (col('half') == 1)", 1)
+    check(spark, table, "half = 7", "col('half') == 7", 0)
+    add(spark, table, 100, 110)  # unknown files are kept
+    check(spark, table, "temp > 103", "col('temp') > 103", 2)
+    check(spark, table, "temp < 5", "col('temp') < 5", 4)
+    spark.sql(f"DELETE FROM {table} WHERE temp < 10 AND half = 0")  # a file that is in the folder still
+    check(spark, table, "temp < 15", "col('temp') < 15", 5)
+    dataset.refresh_index()
+    check(spark, table, "temp < 15", "col('temp') < 15", 3)
+    place = place_of(spark, table)
+    assert len(list(Path(place).rglob("*.parquet"))) == 10
+    assert geoskip.listing(place).__len__() == 9
+    near = geoskip.read_geoparquet(place, (0, 0, 12, 0.5), points=("temp", "half"))
+    assert sorted(near["temp"]) == [10, 12]
+    assert near.attrs["geoskip"]["files_kept"] == 1
+    statistics = geoskip.statistics(place).to_pylist()
+    assert {(row["min_value"], row["max_value"]) for row in statistics if row["expression"] == "temp"} >= {("31", "39")}
+    assert {row["modified"] for row in statistics} == {None}
+
+
+@pytest.mark.parametrize(("form", "mode"), MODES)
+def test_deleted_rows_are_never_returned(spark: Any, table: str, form: str, mode: str) -> None:
+    make(spark, table, **{"format-version": form, "write.delete.mode": mode, "write.update.mode": mode})
+    dataset = geoskip.dataset(spark, table=table)
+    dataset.create_index(MinMax("temp"))
+    spark.sql(f"DELETE FROM {table} WHERE temp IN (15, 17)")
+    spark.sql(f"UPDATE {table} SET name = 'new' WHERE temp = 25")
+    dataset.refresh_index()
+    merged = mode == "merge-on-read"
+    condition = "(col('temp') > 13) & (col('temp') < 19)"
+    check(spark, table, "temp > 13 AND temp < 19", condition, 1, readers=["polars"] if merged else READERS)
+    assert geoskip.scan_polars(place_of(spark, table)).select(pl.len()).collect().item() == 38
+    if merged:
+        assert "rows may be deleted" in str(geoskip.files(place_of(spark, table), "temp = 15").report)
+        refused(spark, table, condition, "a table of Iceberg with deleted rows", ["pyarrow", "duckdb"])
+        with pytest.raises(InvalidSpecificationError, match="deleted rows that are still in its files"):
+            geoskip.read_geoparquet(place_of(spark, table), points=("temp", "half"))
+
+
+def test_equality_deletes_are_refused(spark: Any, table: str) -> None:
+    make(spark, table, **{"format-version": "2"})
+    geoskip.dataset(spark, table=table).create_index(MinMax("temp"))
+    delete_by_name(spark, table, "n38")
+    place = place_of(spark, table)
+    assert len(geoskip.files(place, "temp > 33")) == 1
+    refused(spark, table, "col('temp') > 33", "deleted rows", ["pyarrow", "duckdb"])
+    with pytest.raises(InvalidSpecificationError, match=r"does not yet support equality deletes.*through Spark"):
+        geoskip.scan_polars(place, pl.col("temp") > 33)
+    with pytest.raises(Exception, match=r"equality deletes"):
+        geoskip.scan_polars(place).collect()
+
+
+def test_columns_are_found_by_their_ids(spark: Any, table: str) -> None:
+    make(spark, table)
+    dataset = geoskip.dataset(spark, table=table)
+    dataset.create_index(MinMax("temp"), MinMax("half"))
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN temp TO heat")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN half TO temp")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN heat TO half")  # the names have changed places
+    by_id = ["polars", "duckdb"]
+    check(spark, table, "half > 33", "col('half') > 33", 1, columns="half temp", readers=by_id)
+    check(spark, table, "temp > 0", "col('temp') > 0", 4, columns="half temp", readers=by_id)
+    check(spark, table, "temp > 1", "col('temp') > 1", 0, columns="half temp", readers=by_id)
+    refused(spark, table, "col('half') > 33", "another one of this name", ["pyarrow"])
+    spark.sql(f"ALTER TABLE {table} DROP COLUMN half")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN half BIGINT")  # another column under an old name
+    spark.sql(f"INSERT INTO {table} (temp, name, half) VALUES (5, 'x', 500)")
+    check(spark, table, "half > 33", "col('half') > 33", 5, columns="half temp", readers=by_id)
+    check(spark, table, "half IS NULL", "col('half').is_null()", 5, columns="half temp", readers=by_id)
+    dataset.refresh_index("full")
+    check(spark, table, "temp > 3", "col('temp') > 3", 1, columns="half temp", readers=by_id)
+    with pytest.raises(InvalidSpecificationError, match=r"finds the columns of files by their names"):
+        geoskip.read_geoparquet(place_of(spark, table), points=("temp", "half"))
+    spark.sql(
+        f"CALL ice.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
+    ).collect()
+    dataset.refresh_index("full")
+    check(spark, table, "temp > 3", "col('temp') > 3", 1, columns="half temp")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN late STRING")
+    check(spark, table, "late IS NULL", "col('late').is_null()", 1, columns="half late")
+
+
+def test_fields_of_structs_and_wider_types(spark: Any, table: str) -> None:
+    spark.sql(f"CREATE TABLE {table} (n INT, s STRUCT<a: INT, b: INT>) USING iceberg")
+    for start in range(0, 40, 10):
+        rows = spark.range(start, start + 10, 1, 1)
+        values = "int(id) AS n", "named_struct('a', int(id), 'b', 5) AS s"
+        rows.selectExpr(*values).writeTo(table).append()
+    geoskip.dataset(spark, table=table).create_index(MinMax("n"), MinMax("s.a"), MinMax("s.b"))
+    check(spark, table, "n > 33", "col('n') > 33", 1, columns="n")
+    assert len(geoskip.files(place_of(spark, table), "s.a > 33")) == 1
+    for old, new in (("s.a", "c"), ("s.b", "a"), ("s.c", "b")):
+        spark.sql(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
+    place = place_of(spark, table)
+    for where, kept in (("s.a > 33", 0), ("s.a = 5", 4), ("s.b > 33", 1)):
+        assert len(geoskip.files(place, where)) == kept, where
+        (rows,) = [spark_rows(spark, table, where, ["n"])]
+        expression = where.replace("s.a", "col('s').struct.field('a')").replace("s.b", "col('s').struct.field('b')")
+        found = of_polars(place, expression.replace(" = ", " == "), ["n"])
+        assert in_order(found[0]) == rows, where
+    refused(spark, table, "col('n') > 33", "in s;", ["pyarrow", "duckdb"])
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN n TYPE BIGINT")
+    spark.sql(f"INSERT INTO {table} SELECT 9999999999, named_struct('a', 5, 'b', 70)")
+    check(spark, table, "n > 33", "col('n') > 33", 5, columns="n", readers=["polars"])
+    assert "the table has bigint now" in str(geoskip.files(place, "n > 33").report)
+
+
+def test_partitions_that_evolve_and_values_that_look_encoded(spark: Any, table: str) -> None:
+    spark.sql(f"CREATE TABLE {table} (temp BIGINT, p STRING, d DATE) USING iceberg PARTITIONED BY (p, d)")
+    for number, text in enumerate(("a%20b c+", "é/ö", "", None)):
+        value = "NULL" if text is None else f"'{text}'"
+        spark.sql(f"INSERT INTO {table} SELECT {number}, {value}, DATE '2024-02-2{number}'")
+    geoskip.dataset(spark, table=table).create_index(MinMax("temp"))
+    columns = "temp p d"
+    check(spark, table, "p = 'a%20b c+'", "col('p') == 'a%20b c+'", 1, columns=columns)
+    check(spark, table, "p = ''", "col('p') == ''", 1, columns=columns)
+    check(spark, table, "p IS NULL", "col('p').is_null()", 1, columns=columns)
+    check(spark, table, "d > DATE '2024-02-21'", "col('d') > dt.date(2024, 2, 21)", 2, columns=columns)
+    check(spark, table, "temp = 1 OR p = ''", "(col('temp') == 1) | (col('p') == '')", 2, columns=columns)
+    found = geoskip.files(place_of(spark, table), "d = DATE '2024-02-20'")
+    assert [file.partitions for file in found] == [{"p": "a%20b c+", "d": dt.date(2024, 2, 20)}]
+    spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD p")
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD bucket(4, temp)")
+    spark.sql(f"INSERT INTO {table} SELECT 9, 'a%20b c+', DATE '2024-02-20'")
+    check(spark, table, "p = 'a%20b c+'", "col('p') == 'a%20b c+'", 5, columns=columns)  # a file may have several now
+    check(spark, table, "d = DATE '2024-02-20'", "col('d') == dt.date(2024, 2, 20)", 2, columns=columns)
+
+
+def test_versions_folders_and_other_places(spark: Any, table: str, tmp_path: Path) -> None:
+    make(spark, table, by="half")
+    geoskip.dataset(spark, table=table).create_index(MinMax("temp"))
+    place, before = place_of(spark, table), version_file(spark, table)
+    spark.sql(f"DELETE FROM {table} WHERE half = 1")
+    assert geoskip.scan_polars(place).select(pl.len()).collect().item() == 20
+    assert geoskip.scan_polars(before).select(pl.len()).collect().item() == 40
+    assert (len(geoskip.files(before, "temp > 33")), len(geoskip.files(place, "temp > 33"))) == (2, 1)
+    assert of_pyarrow(before, "col('temp') > 33", ["temp"])[1] == 2
+    assert (len(of_duckdb(before, "temp > 33", ["temp"])[0]), of_duckdb(before, "temp > 33", ["temp"])[1]) == (6, 2)
+    inside = f"{place}/data/half=1"
+    assert geoskip.files(inside) == []
+    assert len(geoskip.files(f"{place}/data/half=0", "temp > 33")) == 1
+    for read in (geoskip.pyarrow_dataset, geoskip.scan_polars):
+        with pytest.raises(InvalidSpecificationError, match=r"inside of the Iceberg table .*give the table"):
+            read(inside)
+    with pytest.raises(GeoskipError, match=r"is a table of Iceberg, whose log says"):
+        geoskip.build(inside, MinMax("temp"))
+    spark.range(10).selectExpr("id AS temp", "0L AS half", "'x' AS name").write.parquet(str(tmp_path / "half=0"))
+    name = table.partition(".")[2]
+    spark.sql(f"CALL ice.system.add_files(table => '{name}', source_table => '`parquet`.`{tmp_path}`')").collect()
+    with pytest.raises(InvalidSpecificationError, match=r"files outside of its folder, such as .*ask through Spark"):
+        geoskip.files(place)
