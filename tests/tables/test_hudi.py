@@ -192,6 +192,65 @@ def test_a_table_of_the_catalogue_and_its_updates(spark: Any, tmp_path: Path) ->
         spark.sql("DROP TABLE temps")
 
 
+@pytest.mark.parametrize("encoded", ["false", "true"])
+def test_partition_values_that_look_encoded(spark: Any, tmp_path: Path, kept: Kept, encoded: str) -> None:
+    """Hudi names folders by the values as they are, or percent-encoded once, as it is told to."""
+    texts = ["a b", "50%", "a%20b", "x+y"]
+    by_text = {
+        "hoodie.datasource.write.partitionpath.field": "part",
+        "hoodie.datasource.write.partitionpath.urlencode": encoded,
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+    }
+    for number, text in enumerate(texts):
+        write(
+            rows(spark, 10 * number, 10 * number + 10).selectExpr("*", f"'{text}' AS part"),
+            tmp_path,
+            "insert",
+            **by_text,
+        )
+    dataset = geoskip.dataset(spark, tmp_path)
+    built = dataset.create_index(TEMPS, ODD)
+    assert (built.files, built.rows, built.excluded) == (4, 40, {})
+    found = spark.read.format("hudi").load(str(tmp_path))
+    assert found.count() == 40
+    for number, text in enumerate(texts):
+        low = 10 * number
+        assert kept(f"temp % 7 = {(low + 6) % 7} AND temp >= {low} AND temp < {low + 10}")[0] == 1, text
+        alone, _ = kept(f"part = '{text}' AND temp % 7 = {(low + 6) % 7}")
+        assert alone == 1, text
+        # a folder named a%20b is one that Hudi lists under another name where it prunes partitions: it is read
+        skipped = encoded == "true" or text != "a%20b"
+        assert kept(f"part = '{text}' AND temp >= {low + 10}")[0] == (0 if skipped else 1), text
+        assert kept(f"part = '{text}' AND temp < {low}")[0] == (0 if skipped else 1), text
+    late = rows(spark, 40, 41).selectExpr("*", "'a b' AS part")
+    write(late, tmp_path, "insert", **by_text)
+    assert dataset.refresh_index().read == 1
+    assert kept("temp > 39")[0] == 1
+    assert dataset.verify().ok
+
+
+def test_writes_between_planning_and_execution(spark: Any, tmp_path: Path, kept: Kept) -> None:
+    """A query reads the instant that it was planned at, as with geoskip off."""
+    table(spark, tmp_path)
+    geoskip.dataset(spark, tmp_path).create_index(TEMPS, ODD)
+
+    def planned() -> Any:
+        frame = spark.read.format("hudi").load(str(tmp_path)).where("temp % 7 = 6 AND temp >= 30")
+        frame._jdf.queryExecution().executedPlan()
+        return frame
+
+    on = planned()
+    with geoskip.disabled(spark):
+        off = planned()
+    moved = rows(spark, 34, 35).selectExpr("id", "209L AS temp", "2 AS version", "half", "name")
+    write(moved, tmp_path, "upsert")  # the file that they read is replaced
+    write(rows(spark, 40, 50), tmp_path, "insert")
+    assert rows_of(on) == rows_of(off)
+    assert [row.temp for row in on.collect()] == [34]
+    assert geoskip.report(on).files_kept == 1
+    assert kept("temp % 7 = 6 AND temp >= 30")[0] == 2  # the two new files, of which geoskip knows nothing
+
+
 def test_what_is_left_alone_and_why(spark: Any, tmp_path: Path) -> None:
     def read(place: Path, **options: str) -> Any:
         return spark.read.format("hudi").options(**options).load(str(place)).where(LATE)
