@@ -60,16 +60,23 @@ def planned(found: FolderListing, skipped: Collection[str]) -> tuple[Any, list[A
 
     Raises InvalidSpecificationError for equality deletes, which pyiceberg does not apply.
     """
-    table = opened(found.root, found.below)
-    heads, head = _heads(table, found.root), found.root.rstrip("/") + "/"
+    place = metadata_file(found.root, found.below)
     try:
-        tasks = list(table.scan().plan_files())
+        table, tasks = _plan(found.root, place, os.stat(place).st_mtime_ns)
     except ValueError as error:
         raise InvalidSpecificationError(
             f"{found.root} is a table of Iceberg that the package pyiceberg does not read: {error}; read it through "
             "Spark, or apply its deletes by CALL system.rewrite_data_files"
         ) from error
+    heads, head = _heads(table, found.root), found.root.rstrip("/") + "/"
     return table, [each for each in tasks if head + _relative(each.file.file_path, heads, found.root) not in skipped]
+
+
+@lru_cache(maxsize=2)
+def _plan(root: str, place: str, _stamp: int) -> tuple[Any, list[Any]]:
+    """The table and the tasks for all files of one version, which never change."""
+    table = opened(root, os.path.relpath(place, root))
+    return table, list(table.scan().plan_files())
 
 
 def metadata_file(root: str, below: str = "") -> str:
