@@ -98,8 +98,9 @@ def _described(store: Store, snapshot: Snapshot) -> dict[str, Any]:
 
 def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
     """Counts of files new or changed since the snapshot, and of those gone; None if not to be seen."""
-    from geoskip.engines.folder_listing import listed, located
+    from geoskip.engines.folder_listing import located, table_format
     from geoskip.engines.matched_snapshot import FileMatch
+    from geoskip.engines.table_listing import listed_now
     from geoskip.errors import GeoskipError
     from geoskip.stores.log_files import local_path
 
@@ -107,10 +108,11 @@ def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
     try:
         if root is None or not is_local(path) or not Path(root).is_dir() or located(root)[1]:
             return None
-        match = FileMatch.of(snapshot, listed(root))
+        match = FileMatch.of(snapshot, listed_now(root))
     except (GeoskipError, OSError):
         return None
-    gone = int((match.file < 0).sum())
+    # what an older version of a table has stays in the metadata
+    gone = int((match.file < 0).sum()) if table_format(root) is None else 0
     return {"new or changed": len(match.unknown), "gone": gone}
 
 

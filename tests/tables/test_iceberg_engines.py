@@ -16,6 +16,7 @@ import pytest
 import geoskip
 from geoskip import GeoBox, MinMax
 from geoskip.errors import GeoskipError, InvalidSpecificationError
+from tests.support.commands import as_json, printed
 from tests.tables.test_iceberg import MODES, add, delete_by_name, iceberg, make
 
 Read = Callable[..., "tuple[list[Any], int]"]
@@ -112,13 +113,16 @@ def test_every_reader_reads_the_kept_files_of_the_current_version(spark: Any, ta
     add(spark, table, 100, 110)  # unknown files are kept
     check(spark, table, "temp > 103", "col('temp') > 103", 2)
     check(spark, table, "temp < 5", "col('temp') < 5", 4)
+    place = place_of(spark, table)
+    assert as_json("describe", place)["changes"] == {"new or changed": 2, "gone": 0}
+    assert len(printed("files", place, "temp > 103").splitlines()) == 2
     spark.sql(f"DELETE FROM {table} WHERE temp < 10 AND half = 0")  # a file that is in the folder still
     check(spark, table, "temp < 15", "col('temp') < 15", 5)
     dataset.refresh_index()
     check(spark, table, "temp < 15", "col('temp') < 15", 3)
-    place = place_of(spark, table)
+    assert as_json("describe", place)["changes"] == {"new or changed": 0, "gone": 0}
     assert len(list(Path(place).rglob("*.parquet"))) == 10
-    assert geoskip.listing(place).__len__() == 9
+    assert len(geoskip.listing(place)) == 9
     near = geoskip.read_geoparquet(place, (0, 0, 12, 0.5), points=("temp", "half"))
     assert sorted(near["temp"]) == [10, 12]
     assert near.attrs["geoskip"]["files_kept"] == 1
