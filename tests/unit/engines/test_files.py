@@ -355,5 +355,8 @@ def test_a_folder_inside_of_a_delta_table_has_the_files_of_its_log(delta: Path, 
 def test_tables_whose_files_only_their_metadata_know_are_refused(tmp_path: Path, inside: str, name: str) -> None:
     (tmp_path / inside).parent.mkdir()
     (tmp_path / inside).touch()
-    with pytest.raises(InvalidSpecificationError, match=f"a table of {name}"):
-        geoskip.files(tmp_path)
+    (tmp_path / "part=1").mkdir()
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "part=1" / "0.parquet")
+    for place in (tmp_path, tmp_path / "part=1", tmp_path / "part=1" / "0.parquet"):
+        with pytest.raises(InvalidSpecificationError, match=f"{tmp_path} is a table of {name}"):
+            geoskip.files(place)
