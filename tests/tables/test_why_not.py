@@ -10,6 +10,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
+from geoskip.errors import InvalidSpecificationError
 from tests.tables.test_delta import delta_table
 from tests.tables.test_iceberg import make
 
@@ -39,6 +40,19 @@ def test_a_table_without_metadata_is_given_the_indexes_to_create(
         assert found.suggestions == ('MinMax("temp")', 'MetricDist("name", metric="levenshtein")')
         assert [len(scan.rows) for scan in found.scans if "temp > 25" in str(scan)] == [2]
     spark.sql(f"DROP TABLE IF EXISTS {table}")
+
+
+def test_advice_on_tables_of_iceberg_points_at_why_not(spark: Any) -> None:
+    table = make(spark, "ice.db.advised")
+    dataset, query = geoskip.dataset(spark, table=table), f"SELECT * FROM {table} WHERE temp % 50 = 38"
+    for advise in (
+        lambda: geoskip.recommend(dataset, [query]),
+        lambda: geoskip.recommend(dataset),
+        lambda: geoskip.what_if(dataset, [MinMax("temp")], queries=[query]),
+    ):
+        with pytest.raises(InvalidSpecificationError, match=r"is a table of Iceberg.*geoskip\.why_not\(query\) names"):
+            advise()
+    assert geoskip.why_not(spark.sql(query)).suggestions == ('MinMax("temp")',)
 
 
 def test_conditions_that_iceberg_settles_by_its_partitions_need_no_index(spark: Any) -> None:

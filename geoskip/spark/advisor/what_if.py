@@ -230,8 +230,13 @@ def asked_queries(
     """Queries that read files of a dataset, with their scans of it, and the texts of those that read none.
 
     Those that the session has seen, for None, are a query a condition, each with its count. Raises
-    InvalidSpecificationError for no queries, and where all of them read other data.
+    InvalidSpecificationError for no queries, where all of them read other data, and for a table of Iceberg.
     """
+    if state.relation.is_of("iceberg"):  # whose scans are no relations over files
+        raise InvalidSpecificationError(
+            f"{dataset._source.name} is a table of Iceberg, which plans its scans itself: what its queries would read "
+            "is not estimated; geoskip.why_not(query) names the indexes that serve a query"
+        )
     if queries is None:
         seen = logged_conditions(dataset.spark)
         given = [AskedQuery(each.scan.condition or "(no condition)", (each.scan,), each.count) for each in seen]
