@@ -27,7 +27,9 @@ def columns_by_id(found: FolderListing) -> str:
     """
     assert found.columns is not None
     fields = found.columns.schema.fields
-    if found.columns.by_name or any(not each.field_type.is_primitive or each.initial_default for each in fields):
+    if found.columns.by_name or any(
+        not each.field_type.is_primitive or each.initial_default is not None for each in fields
+    ):
         paths = [os.path.join(found.root, name) for name in found.path.to_pylist()]
         with ThreadPoolExecutor(_THREADS) as pool:
             for path, schema in zip(paths, pool.map(pq.read_schema, paths), strict=True):
