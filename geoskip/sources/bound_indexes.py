@@ -11,7 +11,7 @@ from typing import Any
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
 from geoskip.metadata import IndexEntry
-from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
+from geoskip.predicates import Call, Column, Literal, Opaque, Predicate, columns_of, walk
 from geoskip.registry.fingerprint import UNIDENTIFIED
 from geoskip.sources.dependencies import DEFINITION_OF, Reader, corrupt_record, depends_on, struct_tested_for_null
 from geoskip.sources.settings import CHANGED, recorded_settings
@@ -175,7 +175,9 @@ def _through_pandas(call: Call) -> Predicate | None:
 
 def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
     if not columns_of(predicate):
-        raise InvalidSpecificationError(f"{index} reads no column, so it says nothing about a file")
+        is_text = isinstance(predicate, Literal) and isinstance(predicate.value, str)
+        hint = f"; {predicate} is a text: without its quotes it is a column" if is_text else ""
+        raise InvalidSpecificationError(f"{index} reads no column, so it says nothing about a file{hint}")
     for vertex in walk(predicate):
         if isinstance(vertex, Opaque):
             text = re.sub(r"#\d+L?", "", vertex.text)  # Spark numbers the attributes of a plan

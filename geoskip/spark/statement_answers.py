@@ -22,6 +22,7 @@ from geoskip.metadata import Snapshot
 from geoskip.report import Report
 from geoskip.sources.bound_indexes import quoted
 from geoskip.sources.build_report import BuildReport
+from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.dataset.handle import Dataset, dataset
 from geoskip.spark.dataset.verify import datasets, described_indexes
 from geoskip.spark.reports import report
@@ -43,6 +44,7 @@ from geoskip.statements import (
     is_statement,
     parse,
 )
+from geoskip.statements.python_calls import in_statements
 from geoskip.statements.tokens import Span, error_at
 
 Rows = list[tuple[Any, ...]]
@@ -90,18 +92,22 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 def rows_of(spark: SparkSession, statement: SkippingStatement, text: str) -> Rows:
     """Carry out a statement and return the rows of its answer.
 
-    Errors get a note that shows the place in the text.
+    Errors name statements for what to do, and get a note that shows the place in the text.
     """
     try:
-        return _rows(spark, statement)
+        with without_error_log():
+            return _rows(spark, statement)
     except GeoskipError as error:
+        if isinstance(statement, TargetStatement) and len(error.args) == 1:
+            where = text[statement.target.span.start : statement.target.span.end]
+            error.args = (in_statements(str(error), where),)
         span = _span_of_error(statement, str(error))
         if span is not None:
             error.add_note(f"{span.position(text)}:\n{span.pointer(text)}")
         raise
     except PySparkException as error:
         if isinstance(statement, ExplainStatement):
-            raise _error_of_query(text, statement.span, str(error)) from None
+            raise _error_of_query(text, statement.span, str(error), sentence(error)) from None
         raise
 
 
@@ -114,15 +120,23 @@ def _span_of_error(statement: SkippingStatement, message: str) -> Span | None:
     return statement.target.span if isinstance(statement, TargetStatement) else None
 
 
-def _error_of_query(text: str, query: Span, message: str) -> StatementError:
-    """Error of Spark's parser or analyser, which knows the query alone, at the place in the whole text."""
+def _error_of_query(text: str, query: Span, message: str, why: str) -> StatementError:
+    """Error of Spark's parser or analyser, which knows the query alone, at the place in the whole text.
+
+    Parameters
+    ----------
+    text, query
+        The text, and the place of the query in it.
+    message, why
+        What Spark says, and its reason in one sentence.
+    """
     span, found = query, _POSITION.search(message)
     if found:
         before = text[query.start : query.end].splitlines(keepends=True)[: int(found[1]) - 1]
         start = min(query.start + len("".join(before)) + int(found[2]), query.end - 1)
         word = re.compile(r"\w+|.", re.DOTALL).match(text, start)
         span = Span(start, word.end() if word else query.end)
-    return error_at(text, span, re.sub(r"[; (]+line \d.*", "", message.strip().partition("\n")[0]))
+    return error_at(text, span, why)
 
 
 def _rows(spark: SparkSession, statement: SkippingStatement) -> Rows:

@@ -10,6 +10,7 @@ from typing import Any
 
 from geoskip.errors import InvalidSpecificationError, StatementError
 from geoskip.indexes.base import Index, index_kinds
+from geoskip.statements.python_calls import in_statements
 from geoskip.statements.statement import IndexItem
 from geoskip.statements.tokens import Token, error_at, source_of, span_of
 
@@ -35,6 +36,7 @@ def parse_item(text: str, tokens: Sequence[Token], following: Token) -> IndexIte
             way_out = f"write the text of an index without back-quotes: {tokens[0].name()}"
         raise error_at(text, tokens[0].span, f"expected an index type for {tokens[0]}, got none", way_out)
     *expression, name = before if before else [tokens[0]]
+    _check_one(text, expression)
     kind = _kind_of(text, name, tokens)
     arguments = _Arguments(text, kind, tokens, name)
     if expression:
@@ -44,6 +46,15 @@ def parse_item(text: str, tokens: Sequence[Token], following: Token) -> IndexIte
             arguments.take(part, tokens[-1], is_trailing=bool(expression))
     index = arguments.index()
     return IndexItem(index, str(index), span_of(tokens))
+
+
+def _check_one(text: str, expression: Sequence[Token]) -> None:
+    """Raise StatementError for two items without a comma between: a name, a type and a name."""
+    for place in range(1, len(expression) - 1):
+        before, token, following = expression[place - 1 : place + 2]
+        if before.is_name() and following.is_name() and _plain(token) in _types_by_name():
+            way_out = f"put a comma after {source_of(text, expression[: place + 1])}"
+            raise error_at(text, following.span, f"expected ) or a comma, got {following}", way_out)
 
 
 _FORMS = "an index is written as temp MINMAX, city PREFIX(length = 8) or GEOBOX(lng, lat)"
@@ -93,8 +104,11 @@ def _kind_of(text: str, name: Token, tokens: Sequence[Token]) -> type[Index]:
     near = get_close_matches(wanted, known, 1)
     if near:
         way_out = f"did you mean {near[0]}? The types are {_names()}"
+    elif len(tokens) > 1 and _plain(tokens[0]) in known:
+        way_out = f"name the type after the expression, as in {source_of(text, tokens[1:])} {tokens[0]}"
     else:
-        way_out = f"name it after the expression, as in {source_of(text, tokens)} MINMAX; the types are {_names()}"
+        shown = tokens[: tokens.index(name)] or tokens
+        way_out = f"name it after the expression, as in {source_of(text, shown)} MINMAX; the types are {_names()}"
     raise error_at(text, name.span, f"expected an index type, got {name}", way_out)
 
 
@@ -182,7 +196,7 @@ class _Arguments:
         try:
             return self.kind(*self.expressions, **self.values)
         except (InvalidSpecificationError, TypeError) as error:
-            raise error_at(self.text, span_of(self.tokens), str(error)) from None
+            raise error_at(self.text, span_of(self.tokens), in_statements(str(error))) from None
 
     def _error(self, problem: str, tokens: Sequence[Token], way_out: str = "") -> StatementError:
         return error_at(self.text, span_of(tokens), problem, way_out or self._takes())

@@ -289,7 +289,7 @@ _USAGE = {
     "RESTORE": f"RESTORE SKIPPING INDEX [temp MINMAX, ...] ON {_TARGET}",
     "REPAIR": f"REPAIR SKIPPING INDEX ON {_TARGET}",
     **dict.fromkeys(("DESCRIBE", "DESC"), f"DESCRIBE SKIPPING INDEX ON {_TARGET}"),
-    "SHOW": "SHOW SKIPPING INDEXES [IN database]",
+    "SHOW": "SHOW SKIPPING INDEXES [IN database], and for one table DESCRIBE SKIPPING INDEX ON table",
     "EXPLAIN": "EXPLAIN SKIPPING SELECT ...",
 }
 _USAGE = {verb: f"the statement is {usage}" for verb, usage in _USAGE.items()}

@@ -113,7 +113,7 @@ def test_options_reach_the_reader_and_the_place_of_the_metadata(spark: Any, tmp_
     [
         ("CREATE SKIPPING INDEX ON '{data}' (temp MINMAX, tmp MINMAX)", UnknownColumnError, "tmp MINMAX", "mean temp"),
         ("REFRESH SKIPPING INDEX ON no.such_table", DatasetNotFoundError, "no.such_table", "cannot be found"),
-        ("DESCRIBE SKIPPING INDEX ON '{data}'", GeoskipError, "'{data}'", "create_index"),
+        ("DESCRIBE SKIPPING INDEX ON '{data}'", GeoskipError, "'{data}'", "CREATE SKIPPING INDEX ON '/"),
         (
             "CREATE SKIPPING INDEX ON '{data}' (temp MINMAX) WITH (store = 'x')",
             GeoskipError,
