@@ -169,7 +169,7 @@ def _shape(node: Predicate, *, outermost: bool = False) -> str:
         case Like(child):
             return f"{_shape(child)} LIKE ?string"
         case StartsWith(child) | EndsWith(child) | Contains(child):
-            return f"{_shape(child)} LIKE '{node.form.format('?')}'"
+            return node.form.format(child=_shape(child), text="?")
         case Cast(child, kind):
             return f"{'TRY_' * node.tries}CAST({_shape(child)} AS {_type(kind)})"
         case Call(name, (left, right)) if not name[:1].isalpha():
