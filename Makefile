@@ -22,7 +22,7 @@ JAVA = python=$$(.ci/python) && "$$python" .ci/java.py
 WITH_JAVA = python=$$(.ci/python) && JAVA_HOME=$$("$$python" .ci/java.py) && export JAVA_HOME &&
 
 .NOTPARALLEL:
-.PHONY: help demo test test-core test-slow test-tables test-clusters test-versions test-wheel soak bench dist docs sbom format venv java check-java lock clean
+.PHONY: help demo test test-core test-slow test-tables test-hudi test-clusters test-versions test-wheel soak bench dist docs sbom format venv java check-java lock clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -46,6 +46,9 @@ test-slow: check-java venv  ## the tests that take some seconds each
 
 test-tables: check-java venv  ## tables of Delta and Iceberg, with their jars
 	@$(WITH_JAVA) .venv/bin/python -m pytest -q tests/tables
+
+test-hudi: check-java .venv-3.5.9/.installed  ## tables of Hudi, with the Spark that its jar is for
+	@$(WITH_JAVA) .venv-3.5.9/bin/python -m pytest -q tests/tables/test_hudi.py
 
 test-clusters: check-java venv  ## a standalone cluster of two workers, and Spark Connect
 	@$(WITH_JAVA) .venv/bin/python -m pytest -q -o faulthandler_timeout=1200 tests/clusters
