@@ -295,7 +295,7 @@ class _Statement:
                 found = parquet(scan.ref)
                 text = self._view(scan) if found is None else self._answer(found, scan)
                 if text is not None:
-                    start, stop = (found.start, found.stop) if found else self._place(scan.ref, query, tokens)
+                    start, stop = (found.start, found.stop) if found else self._span_of(scan.ref, query, tokens)
                     pieces.append((start, stop, text))
             except NotUnderstoodError as error:
                 self.notes.append(f"a table of the query is left as it is: {error}")
@@ -307,7 +307,7 @@ class _Statement:
         found = parquet_of(ref, query, tokens)
         name = lowered(ref.get("table_name", ""))
         if found is None and name in self.names and self.facts.view(ref) is not None:
-            start, stop = self._place(ref, query, tokens)
+            start, stop = self._span_of(ref, query, tokens)
             alias = "" if ref.get("alias") else ref["table_name"]
             return self.files.reader(self.names[name], start, stop, alias)
         return found
@@ -369,5 +369,5 @@ class _Statement:
         return None if text == body else f"({text}){alias}"
 
     @staticmethod
-    def _place(ref: Json, query: str, tokens: Sequence[int]) -> tuple[int, int]:
+    def _span_of(ref: Json, query: str, tokens: Sequence[int]) -> tuple[int, int]:
         return token(ref["query_location"], tokens, query.encode())

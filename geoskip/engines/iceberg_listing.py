@@ -188,7 +188,7 @@ def _partitions(table: Any, files: Sequence[Any]) -> tuple[pa.Table, dict[str, s
     types: dict[str, str] = {}
     for column in schema.fields:
         kind = str(column.field_type)
-        places = {number: _place(specs[number], column.field_id) for number in used}
+        places = {number: _position(specs[number], column.field_id) for number in used}
         if kind not in _PARTITIONS or not places or None in places.values():
             continue
         found[column.name] = [_text(file.partition[places[file.spec_id]], kind) for file in files]
@@ -196,7 +196,7 @@ def _partitions(table: Any, files: Sequence[Any]) -> tuple[pa.Table, dict[str, s
     return pa.table({name: pa.array(values, pa.string()) for name, values in found.items()}), types
 
 
-def _place(spec: Any, column: int) -> int | None:
+def _position(spec: Any, column: int) -> int | None:
     """The place of a column's own value in the partitions of a specification."""
     return next(
         (n for n, each in enumerate(spec.fields) if each.source_id == column and str(each.transform) == "identity"),
