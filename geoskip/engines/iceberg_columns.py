@@ -1,8 +1,9 @@
 """Columns of Iceberg tables: told apart by field ids, which stay when a column is renamed.
 
-Metadata name a column as it was called first, with its id behind where an older column was called so too; the Java
-side of geoskip makes the same names (``geoskip/spark/jvm/IcebergScan.java``). An index is used where the ids that it
-recorded are those of now, so that nothing depends on the table still having its old schemas.
+Metadata name a column as it was called first, with its id behind where an older column was called so too, in any
+case of letters, or the name has a ``#``; the Java side of geoskip makes the same names
+(``geoskip/spark/jvm/IcebergScan.java``). An index is used where the ids that it recorded are those of now, so that
+nothing depends on the table still having its old schemas.
 """
 
 from __future__ import annotations
@@ -225,13 +226,13 @@ class _Names:
         for schema in sorted(schemas, key=lambda each: each.schema_id):
             for (above, name), each in _structs(schema.fields, None):
                 first = self.first.setdefault(each.field_id, name)
-                key = (above, first)
+                key = (above, first.lower())
                 self.taken[key] = min(each.field_id, self.taken.get(key, each.field_id))
 
     def lasting(self, each: Any, above: int | None) -> str:
         first = self.first.get(each.field_id, each.name)
-        owner = self.taken.get((above, first), each.field_id)
-        return first if owner == each.field_id else f"{first}#{each.field_id}"
+        owner = self.taken.get((above, first.lower()), each.field_id)
+        return first if owner == each.field_id and "#" not in first else f"{first}#{each.field_id}"
 
     def ids(self, above: Any) -> str:
         """The ids of the fields in a column, with their lasting names."""

@@ -193,6 +193,26 @@ def test_columns_are_found_by_their_ids(spark: Any, table: str) -> None:
     check(spark, table, "late IS NULL", "col('late').is_null()", 1, columns="half late")
 
 
+@pytest.mark.parametrize(("old", "gone", "new"), [("temp", "gone", "TEMP"), ("temp#3", "temp", "temp")])
+def test_a_new_column_whose_name_is_nearly_that_of_an_old_one(
+    spark: Any, table: str, old: str, gone: str, new: str
+) -> None:
+    spark.sql(f"CREATE TABLE {table} (`{old}` BIGINT, `{gone}` BIGINT) USING iceberg")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN `{old}` TO first")
+    spark.sql(f"ALTER TABLE {table} DROP COLUMN `{gone}`")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN `{new}` BIGINT")
+    spark.sql(f"INSERT INTO {table} (first, `{new}`) VALUES (1, 1000)")
+    dataset = geoskip.dataset(spark, table=table)
+    dataset.create_index(MinMax("first"))
+    for again in (False, True):
+        assert spark.sql(f"SELECT * FROM {table} WHERE {new} > 500").count() == 1
+        check(spark, table, f"{new} > 500", f"col('{new}') > 500", 1, columns=f"first {new}")
+        check(spark, table, "first < 5", "col('first') < 5", 1, columns=f"first {new}")
+        if not again:
+            dataset.create_index(MinMax(new))
+    check(spark, table, f"{new} < 5", f"col('{new}') < 5", 0, columns=f"first {new}")
+
+
 def test_fields_of_structs_and_wider_types(spark: Any, table: str) -> None:
     spark.sql(f"CREATE TABLE {table} (n INT, s STRUCT<a: INT, b: INT>) USING iceberg")
     for start in range(0, 40, 10):

@@ -112,8 +112,9 @@ class IcebergScan extends TableScan {
     }
 
     /**
-     * What a column, or a field of one, was called first; with its id behind where an older one was called so too. Of two
-     * fields with one name at least one has another id in `fieldIds`, so that nothing depends on old schemas being there.
+     * What a column, or a field of one, was called first; with its id behind where an older one was called so too, in any
+     * case of letters, and where the name has a # itself. Of two fields with one name at least one has another id in
+     * `fieldIds`, so that nothing depends on old schemas being there.
      */
     private String lastingName(Types.NestedField field, Types.NestedField above) {
         if (names == null) {
@@ -124,14 +125,15 @@ class IcebergScan extends TableScan {
             }
         }
         String first = (String) names.getOrDefault(field.fieldId(), field.name());
-        Object owner = taken.get((above == null ? "" : above.fieldId() + ".") + first);
-        return owner == null || owner.equals(field.fieldId()) ? first : first + "#" + field.fieldId();
+        Object owner = taken.get((above == null ? "" : above.fieldId() + ".") + first.toLowerCase(Locale.ROOT));
+        boolean alone = (owner == null || owner.equals(field.fieldId())) && first.indexOf('#') < 0;
+        return alone ? first : first + "#" + field.fieldId();
     }
 
     private void learn(List fields, String above) {
         for (Types.NestedField field : fields) {
             names.putIfAbsent(field.fieldId(), field.name());
-            String name = above + names.get(field.fieldId());
+            String name = above + ((String) names.get(field.fieldId())).toLowerCase(Locale.ROOT);
             taken.merge(name, field.fieldId(), new BinaryOperator() {
                 public Object apply(Object one, Object other) { return Math.min((Integer) one, (Integer) other); }
             });
