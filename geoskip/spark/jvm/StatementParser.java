@@ -12,18 +12,20 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.regex.Pattern;
+import org.apache.spark.sql.Encoders;
 import @SparkSession@;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry;
-import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.connector.ExternalCommandRunner;
 import org.apache.spark.sql.execution.command.ExternalCommandExecutor;
 import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.internal.VariableSubstitution;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import @Seq@;
 import scala.Function1;
@@ -34,8 +36,8 @@ import scala.runtime.AbstractFunction2;
  * included, to the parser that the session had: Spark's, or that of Delta, Iceberg or another extension.
  *
  * It is a proxy of all interfaces of the other parser, so that it fits every Spark and is what an extension takes its
- * own parser for. A statement becomes a command of Spark's own, which runs once, when Spark executes it, below a
- * projection that takes the columns out of its rows.
+ * own parser for. A statement becomes a command of Spark's own, which runs once, when Spark executes it. It is the
+ * whole plan: a server of Spark Connect would run a command below a projection twice.
  */
 class StatementParser implements InvocationHandler {
     private static volatile Pattern statements = Pattern.compile("(?!)");
@@ -135,14 +137,8 @@ class StatementParser implements InvocationHandler {
         }
     }
 
-    private LogicalPlan plan(String text) throws Exception {
-        String columns = StatementRunner.answer("statement columns\n" + text, "columns");
-        final LogicalPlan command = new StatementCommand(text);
-        LogicalPlan selected = parser.parsePlan(
-                "SELECT answer.* FROM (SELECT from_json(command_output, '" + columns + "') AS answer FROM geoskip)");
-        return (LogicalPlan) selected.transformDown(new Replacement() {
-            Object of(Object node) { return node instanceof UnresolvedRelation ? command : null; }
-        });
+    private static LogicalPlan plan(String text) throws Exception {
+        return new StatementCommand(text, StatementRunner.answer("statement columns\n" + text, "columns"));
     }
 }
 
@@ -153,26 +149,33 @@ class StatementParserBuilder extends AbstractFunction2 {
     }
 }
 
-/** Spark's command of a runner's rows, a string each, whose column stays the same: Spark's own is a new one each time. */
+/** Spark's command of a runner's rows, with columns of their own, which stay the same. */
 class StatementCommand extends ExternalCommandExecutor {
+    private final String ddl;
     private final Seq columns;
 
-    StatementCommand(String text) {
-        super(new StatementRunner(), text, scala.collection.immutable.Map$.MODULE$.empty());
-        columns = super.output();
-    }
+    StatementCommand(String text, String ddl) { this(text, ddl, DataTypeUtils.toAttributes(StructType.fromDDL(ddl))); }
 
-    private StatementCommand(StatementCommand other) {
-        super(new StatementRunner(), other.command(), scala.collection.immutable.Map$.MODULE$.empty());
-        columns = other.columns;
+    private StatementCommand(String text, String ddl, Seq columns) {
+        super(new StatementRunner(), text, scala.collection.immutable.Map$.MODULE$.empty());
+        this.ddl = ddl;
+        this.columns = columns;
     }
 
     public Seq output() { return columns; }
 
-    public LogicalPlan clone() { return this; } // it has no state, and what is above it refers to its column
+    public LogicalPlan clone() { return this; } // it has no state, and what is above it refers to its columns
 
     /** Spark makes one to compare a plan with those of a session's cached data. */
-    public TreeNode makeCopy(Object[] arguments) { return new StatementCommand(this); }
+    public TreeNode makeCopy(Object[] arguments) { return new StatementCommand(command(), ddl, columns); }
+
+    /** The rows, whose JSON Spark parses in the driver, without a job. */
+    public Seq run(org.apache.spark.sql.SparkSession session) {
+        String[] rows = runner().executeCommand(command(), CaseInsensitiveStringMap.empty());
+        return ScalaInterop.seq(session.createDataset(Arrays.asList(rows), Encoders.STRING())
+                .selectExpr(new String[] {"from_json(value, '" + ddl + "') AS answer"})
+                .selectExpr(new String[] {"answer.*"}).collectAsList());
+    }
 }
 
 /** Lets Python carry out a statement, in the session that runs it; the rows are JSON. */
