@@ -17,7 +17,7 @@ import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 import geoskip
 from geoskip.errors import EnvironmentProblem
+from geoskip.spark.worker_archive import distributions_for_workers
 
 _MOST_TASKS = 64
 _MOST_NAMED = 3
@@ -158,10 +159,10 @@ class WorkerPython:
         lacking = [why for name in sorted(packages) if (why := self.lacks[name]) is not None]
         return f"the Python of the workers ({self.about}) lacks {_listed(lacking)}" if lacking else None
 
-    @property
-    def advice(self) -> str:
+    def advice(self, packages: Collection[str]) -> str:
         """Sentence after that of :meth:`missing`; empty where that one says itself what to do."""
-        return f". {way_out()}" if self.unusable is None else ""
+        lacking = [name for name in sorted(packages) if self.lacks.get(name) is not None]
+        return f". {way_out(lacking)}" if self.unusable is None else ""
 
 
 _probed: weakref.WeakKeyDictionary[SparkContext, WorkerPython] = weakref.WeakKeyDictionary()
@@ -207,20 +208,44 @@ def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str 
     failing = [name for name, packages in sorted(needed.items()) if there.missing(packages)]
     if not failing:
         return None
-    why = there.missing(set().union(*(needed[name] for name in failing)))
+    packages = set().union(*(needed[name] for name in failing))
+    why = there.missing(packages)
     others = f" and {len(failing) - _MOST_NAMED} more functions" if len(failing) > _MOST_NAMED else ""
     return (
         f"queries that call {', '.join(failing[:_MOST_NAMED])}{others}, which geoskip has registered, will fail on "
-        f"this cluster: {why}{there.advice}. All other queries run, and skip files, without that"
+        f"this cluster: {why}{there.advice(packages)}. All other queries run, and skip files, without that"
     )
 
 
-def way_out() -> str:
-    """Advice on giving the workers of a cluster what they lack."""
-    return (
-        "geoskip.worker_archive() writes an archive of it and returns the settings of a session that has it; or "
-        f"install it in the Python of every worker: pip install 'geoskip=={geoskip.__version__}'"
-    )
+def way_out(lacking: Collection[str] = ("geoskip",)) -> str:
+    """Advice on giving the workers of a cluster the packages that they lack."""
+    others = set(lacking).difference(_OWN)
+    installed = {name: names[0] for name, names in packages_distributions().items() if name in others}
+    modules = sorted(others - installed.keys())
+    texts = []
+    if len(modules) < len(set(lacking)):
+        further = sorted(set(installed.values()) - _brought())
+        given = f"packages={further}" if further else ""
+        wanted = " ".join([f"'geoskip=={geoskip.__version__}'", *further])
+        texts.append(
+            f"geoskip.worker_archive({given}) writes an archive of it and returns the settings of a session that has "
+            f"it; or install it in the Python of every worker: pip install {wanted}"
+        )
+    if modules:
+        are = "is no installed package" if len(modules) == 1 else "are no installed packages"
+        texts.append(
+            f"{_listed(modules)} {are}: send the .py file, or a zip of the folder, by spark.submit.pyFiles or "
+            "spark.sparkContext.addPyFile(path)"
+        )
+    return "; ".join(texts)
+
+
+def _brought() -> set[str]:
+    """Names of the distributions that come with geoskip, in its archive and where it is installed."""
+    try:
+        return {each.metadata["Name"] for each in distributions_for_workers()}
+    except PackageNotFoundError:  # geoskip is in a zip
+        return set()
 
 
 def explained(error: BaseException) -> EnvironmentProblem | None:
@@ -232,7 +257,10 @@ def explained(error: BaseException) -> EnvironmentProblem | None:
     why = f"lack the package {missing.group(1)}" if missing else "run another version of Python"
     context = SparkContext._active_spark_context
     if context is not None and _is_cluster(context):
-        return EnvironmentProblem(f"the Python workers of this cluster {why}; {way_out()}")
+        if missing is None:
+            return EnvironmentProblem(_reason_of(text, context.pythonExec) or "")
+        mended = way_out([missing.group(1).partition(".")[0]])
+        return EnvironmentProblem(f"the Python workers of this cluster {why}; {mended}")
     return EnvironmentProblem(
         f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the session is "
         "made, or make it with geoskip.session()"

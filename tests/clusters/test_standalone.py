@@ -2,78 +2,60 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import Formatted, GeoBox, Index, MetricDist, MinMax, ValueList
+from geoskip import Formatted, GeoBox, MetricDist, MinMax
 from geoskip.errors import EnvironmentProblem
 from geoskip.spark import local_session
-from tests.conftest import same_as_off
-from tests.support.cluster import PATIENCE, jobs_of, python_with, session_on, zip_of_geoskip
+from tests.support import cluster_life
+from tests.support.cluster import SPARK_HOME, jobs_of, packed_environment, python_with, session_on, zip_of_geoskip
+from tests.support.cluster_life import (
+    AGENTS,
+    DISTANCES,
+    GEOMETRIES,
+    OWN,
+    OWN_AGENTS,
+    PLAIN,
+    four_files,
+    kept,
+    live,
+    write,
+)
 from tests.support.commands import as_json, printed
 from tests.support.dataset_life import whole_life
 
-ALL: tuple[Index, ...] = (
-    MinMax("a"),
-    ValueList("word"),
-    GeoBox("lng", "lat"),
-    MetricDist("word", metric="levenshtein"),
-    Formatted("agent", extract="agent_family"),
-)
-NEAR = "ST_DistanceSphere(ST_Point(lng, lat), ST_Point(0.0, 0.0)) < 100000"
+ALL = PLAIN | GEOMETRIES | DISTANCES | AGENTS
+ROOT = Path(__file__).parents[2]
+(NEAR,) = GEOMETRIES.values()
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Four files, in which every index of ``ALL`` can skip."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for number in range(4):
-        write(folder, number)
-    return folder
+    return four_files(tmp_path)
 
 
-def write(folder: Path, number: int) -> None:
-    browser = ("Firefox/128.0", "Chrome/126.0.0.0 Safari/537.36")[number % 2]
-    rows = {
-        "a": [*range(10 * number, 10 * number + 10)],
-        "word": [f"{'abcdefgh'[number] * 9}{row}" for row in range(10)],
-        "lng": [20.0 * number + row / 10 for row in range(10)],
-        "lat": [row / 10 for row in range(10)],
-        "agent": [f"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 {browser}"] * 10,
-    }
-    pq.write_table(pa.table(rows), folder / f"{number}.parquet")
+@pytest.fixture
+def own_extractors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of the user's own, which the driver alone has."""
+    place = tmp_path / "modules"
+    place.mkdir()
+    (place / "own_extractors.py").write_text(OWN)
+    monkeypatch.syspath_prepend(place)
+    monkeypatch.delitem(sys.modules, "own_extractors", raising=False)
+    import own_extractors
 
-
-def kept(spark: Any, data: Path, where: str) -> int:
-    """How many files a query reads, whose rows are those with geoskip off."""
-    return same_as_off(lambda: spark.read.parquet(str(data)).where(where)).files_kept
-
-
-def everything(spark: Any, data: Path) -> None:
-    """Build and use indexes of all kinds, Python functions in the build and in queries among them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        geoskip.register_functions(spark, sedona=False)
-    handle = geoskip.dataset(spark, str(data))
-    handle.create_index(*ALL)
-    assert kept(spark, data, "levenshtein(word, 'aaaaaaaaa1') <= 1") == 1
-    assert kept(spark, data, NEAR) == 1
-    assert kept(spark, data, "agent_family(agent) = 'Firefox'") == 2
-    spark.conf.set("spark.geoskip.audit", "1.0")
-    spark.read.parquet(str(data)).where("agent_family(agent) = 'Chrome' AND a = 15").collect()
-    assert geoskip.wait_for_audits(spark, PATIENCE)
-    (scan,) = geoskip.last_report(spark).scans
-    assert (scan.files_kept, scan.files_audited, scan.lost) == (1, 3, ())
-    spark.conf.set("spark.geoskip.audit", "0")
+    return own_extractors
 
 
 @pytest.fixture(scope="module")
@@ -87,22 +69,30 @@ def with_arrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python_with(tmp_path_factory.mktemp("arrow") / "venv", packages)
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return geoskip.worker_archive(tmp_path_factory.mktemp("archive") / "workers.tar.gz")
-
-
-def test_workers_with_nothing(cluster: str, data: Path, bare: Path, tmp_path: Path) -> None:
+def test_workers_with_nothing(cluster: str, data: Path, bare: Path, own_extractors: Any, tmp_path: Path) -> None:
     with session_on(cluster, bare) as spark:
         handle = geoskip.dataset(spark, str(data))
-        found, jobs = jobs_of(spark, lambda: handle.create_index(MinMax("a"), *ALL[2:4]))
+        found, jobs = jobs_of(spark, lambda: handle.create_index(*PLAIN, *GEOMETRIES, *DISTANCES))
         assert isinstance(found, EnvironmentProblem)
         assert jobs == 1, "the probe"
         refused = r"geobox\(lng, lat\), metricdist\(word, metric=levenshtein\) cannot be built on this cluster: "
         lacks = r".* lacks geoskip \S+, numpy \S+, pyarrow \S+, rapidfuzz \S+ and shapely \S+\. geoskip\.worker_archive"
         assert re.match(refused + lacks, str(found))
-        _, jobs = jobs_of(spark, lambda: handle.create_index(*ALL[2:4]))
+        found, jobs = jobs_of(spark, lambda: handle.create_index(*GEOMETRIES, *DISTANCES))
+        assert isinstance(found, EnvironmentProblem)
         assert jobs == 0, "the answer is remembered"
+
+        spark.udf.register("own_family", own_extractors.own_family, "string")
+        found, jobs = jobs_of(spark, lambda: handle.create_index(*OWN_AGENTS))
+        assert re.match(
+            r"formatted\(agent, extract=own_family\) cannot be built on this cluster: .* lacks geoskip \S+, numpy \S+, "
+            r"own_extractors and pyarrow \S+\. geoskip\.worker_archive\(\) .*; own_extractors is no installed package: "
+            r"send .* by spark\.submit\.pyFiles",
+            str(found),
+        ), found
+        assert jobs == 1, "the probe, of what was not probed yet"
+
+        assert live(spark, data, PLAIN) == {"spark sql"}
         assert {*whole_life(spark, f"{tmp_path}/life", tmp_path).readers.values()} == {"spark sql"}
         fail = (
             r"queries that call ST_Area, ST_AsBinary, ST_AsText and \d+ more functions, .* will fail on this cluster: "
@@ -112,26 +102,79 @@ def test_workers_with_nothing(cluster: str, data: Path, bare: Path, tmp_path: Pa
         assert jobs == 1, "the probe, of what was not probed yet"
 
 
-def test_geoskip_by_py_files(cluster: str, data: Path, with_arrow: Path, tmp_path: Path) -> None:
+def test_indexes_of_others_on_workers_with_nothing(cluster: str, data: Path, bare: Path) -> None:
+    geoskip.build(str(data), [MinMax("a"), *GEOMETRIES])
+    write(data, 4)
+    with session_on(cluster, bare) as spark:
+        handle = geoskip.dataset(spark, str(data))
+        assert kept(spark, data, "lng > 25 AND lat < 1 AND lng < 45 AND lat > 0 AND a < 40") == 1 + 1, "the new one too"
+        refused = r"geobox\(lng, lat\) cannot be .* lacks geoskip .* and shapely \S+\. geoskip\.worker_archive\(\)"
+        for verb in (handle.refresh_index, handle.verify):
+            with pytest.raises(EnvironmentProblem, match=f"^{refused}"):
+                verb()
+        with pytest.warns(UserWarning, match=f"the rows are in .* and are not indexed: {refused}"):
+            handle.append(handle.to_df().where("a = 33").coalesce(1))
+        assert kept(spark, data, "a = 15") == 1 + 2, "and both new ones"
+        handle.delete_index(*GEOMETRIES)
+        assert handle.refresh_index().read == 2
+        assert kept(spark, data, "a = 15") == 1
+
+
+@pytest.mark.parametrize("way", ["spark-submit --py-files", "spark.submit.pyFiles"])
+def test_geoskip_by_py_files(cluster: str, data: Path, with_arrow: Path, tmp_path: Path, way: str) -> None:
+    own = tmp_path / "own_extractors.py"
+    own.write_text(OWN)
+    archive = zip_of_geoskip(tmp_path / "geoskip.zip", own)
+    job = [cluster_life.__file__, cluster, data]
+    if way == "spark-submit --py-files":
+        command = [SPARK_HOME / "bin" / "spark-submit", "--master", cluster, "--py-files", archive, *job]
+    else:
+        command = [sys.executable, *job, f"spark.submit.pyFiles={archive}"]
+    pythons = {"PYSPARK_PYTHON": str(with_arrow), "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", **pythons}
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert ("geoskip.zip" in answer["geoskip"]) == (way == "spark-submit --py-files"), "the driver has it from there"
+    assert "spark sql" not in answer["readers"]
+
+
+def test_files_that_are_sent_later(cluster: str, data: Path, with_arrow: Path, tmp_path: Path) -> None:
     with session_on(cluster, with_arrow) as spark:
-        spark.sparkContext.addPyFile(str(zip_of_geoskip(tmp_path / "geoskip.zip")))
-        assert "arrow" in whole_life(spark, f"{tmp_path}/life", tmp_path).readers.values()
         handle = geoskip.dataset(spark, str(data))
         spark.udf.register("initial", lambda word: word[:1], "string")
-        handle.create_index(Formatted("word", extract="initial"))
-        assert kept(spark, data, "initial(word) = 'b'") == 1
+        initial = Formatted("word", extract="initial")
+        with pytest.raises(EnvironmentProblem, match=r"^formatted.* lacks geoskip \S+\. geo"):
+            handle.create_index(initial)
+        spark.sparkContext.addPyFile(str(zip_of_geoskip(tmp_path / "geoskip.zip")))
+        live(spark, data, PLAIN | {initial: "initial(word) = 'b'"})
         with pytest.raises(EnvironmentProblem, match=r"^metricdist.* lacks rapidfuzz [\d.]+ and shapely [\d.]+\. geo"):
             handle.create_index(MetricDist("word", metric="levenshtein"))
 
 
-def test_geoskip_by_an_archive(cluster: str, data: Path, bare: Path, archive: Any) -> None:
-    with session_on(cluster, bare, archive.config) as spark:
-        everything(spark, data)
+def by_worker_archive(folder: Path) -> tuple[str, dict[str, str]]:
+    archive = geoskip.worker_archive(folder / "workers.tar.gz")
+    return str(python_with(folder / "venv")), archive.config
 
 
-def test_geoskip_installed(cluster: str, data: Path, tmp_path: Path) -> None:
-    with session_on(cluster, sys.executable) as spark:
-        everything(spark, data)
+def by_venv_pack(folder: Path) -> tuple[str, dict[str, str]]:
+    return "./env/bin/python", {"spark.archives": f"{packed_environment(folder)}#env"}
+
+
+def installed(_: Path) -> tuple[str, dict[str, str]]:
+    return sys.executable, {}
+
+
+@pytest.mark.parametrize("way", [by_worker_archive, by_venv_pack, installed])
+def test_workers_with_all(
+    cluster: str, data: Path, tmp_path: Path, way: Callable[[Path], tuple[str, dict[str, str]]]
+) -> None:
+    python, config = way(tmp_path)
+    with session_on(cluster, python, config) as spark:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            geoskip.register_functions(spark, sedona=False)
+        assert "spark sql" not in live(spark, data, ALL)
         assert "arrow" in whole_life(spark, f"{tmp_path}/life", tmp_path).readers.values()
 
 

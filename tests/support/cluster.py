@@ -11,16 +11,18 @@ import sys
 import time
 import venv
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 
 import pyspark
+import venv_pack  # type: ignore[import-untyped]
 
 import geoskip
 import udf_mappings
+from geoskip.spark.worker_archive import distributions_for_workers
 
 SPARK_HOME = Path(pyspark.__file__).parent
 OPENED = ("java.lang", "java.lang.invoke", "java.io", "java.net", "java.nio", "java.util", "java.util.concurrent")
@@ -117,24 +119,47 @@ def session_on(address: str, python: str | Path, config: Mapping[str, str] | Non
 def python_with(folder: Path, packages: Iterable[str] = ()) -> Path:
     """A Python of the driver's version in a new environment, with links to some distributions of the driver."""
     venv.create(folder, symlinks=True)
-    site = folder / "lib" / "python{}.{}".format(*sys.version_info[:2]) / "site-packages"
-    for name in packages:
-        found = distribution(name)
-        tops = {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__", "lib64"}
-        for top in tops:
-            if not (site / top).exists():
-                (site / top).symlink_to(Path(str(found.locate_file(top))))
+    _take(folder, map(distribution, packages), lambda here, there: there.symlink_to(here))
     return folder / "bin" / "python"
 
 
-def zip_of_geoskip(path: Path) -> Path:
-    """Zip of geoskip and the mappings, as one gives it to ``--py-files``."""
+def packed_environment(folder: Path) -> Path:
+    """An environment with geoskip and all that its tasks need, installed and packed by venv-pack."""
+    venv.create(folder / "env", symlinks=True)
+    site = _take(folder / "env", distributions_for_workers(), _copy)
+    for package in (geoskip, udf_mappings):
+        root = Path(str(package.__file__)).parent
+        shutil.copytree(root, site / root.name, ignore=shutil.ignore_patterns("__pycache__"))
+    packed = folder / "env.tar.gz"
+    venv_pack.pack(str(folder / "env"), output=str(packed), compress_level=1)
+    return packed
+
+
+def _take(folder: Path, distributions: Iterable[Distribution], take: Callable[[Path, Path], object]) -> Path:
+    """Give an environment some distributions of the driver; the folder that has them."""
+    site = folder / "lib" / "python{}.{}".format(*sys.version_info[:2]) / "site-packages"
+    for found in distributions:
+        tops = {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__", "lib64"}
+        for top in tops:
+            if not (site / top).exists():
+                take(Path(str(found.locate_file(top))), site / top)
+    return site
+
+
+def _copy(here: Path, there: Path) -> None:
+    (shutil.copytree if here.is_dir() else shutil.copy)(here, there)
+
+
+def zip_of_geoskip(path: Path, *files: Path) -> Path:
+    """Zip of geoskip and the mappings, and of some modules, as one gives it to ``--py-files``."""
     with zipfile.ZipFile(path, "w") as archive:
         for package in (geoskip, udf_mappings):
             root = Path(str(package.__file__)).parent
             for file in root.rglob("*"):
                 if file.is_file() and "__pycache__" not in file.parts:
                     archive.write(file, file.relative_to(root.parent))
+        for file in files:
+            archive.write(file, file.name)
     return path
 
 
@@ -148,8 +173,3 @@ def jobs_of(spark: Any, run: Any) -> tuple[Any, int]:
     except Exception as error:
         found = error
     return found, len(tracker.getJobIdsForGroup("counted")) - before
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder, whatever is in it."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -118,9 +118,10 @@ def check_workers(state: SourceState, entries: Sequence[IndexEntry]) -> bool:
     refused = [entry.name for entry in lacking if not needs_no_python(entry.index)]
     if refused:
         there = worker_python(state.spark, ())
-        why = missing_on_workers(state.spark, set().union(*(needed[name] for name in refused)))
+        packages = set().union(*(needed[name] for name in refused))
+        why = f"{there.missing(packages)}{there.advice(packages)}"
         raise EnvironmentProblem(
-            f"{', '.join(refused)} cannot be built on this cluster: {why}{there.advice}. Without them geoskip "
+            f"{', '.join(refused)} cannot be built on this cluster: {why}. Without them geoskip "
             "builds minmax(...) and valuelist(...) over columns and SQL expressions"
         )
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from geoskip.sources.footers import IndexPlan
 from geoskip.sources.worker_tasks import read_shares, summarising_task
 from geoskip.spark import workers
 from geoskip.spark.worker_archive import distributions_for_workers
-from geoskip.spark.workers import lack_of_functions, packages_of
+from geoskip.spark.workers import lack_of_functions, packages_of, way_out
 
 PLAIN = [MinMax("s"), GapList("s"), ValueList("s"), BloomFilter("s"), Hybrid("s"), Prefix("s"), Suffix("s")]
 UNPICKLE = """
@@ -94,3 +95,16 @@ def test_functions_are_registered_where_the_workers_cannot_be_asked(
     monkeypatch.setattr(workers, "worker_python", probe)
     cluster: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://one:7077"))
     assert lack_of_functions(cluster, {"f": SimpleNamespace(func=len, evalType=100)}) is None
+
+
+@pytest.mark.parametrize(
+    ("lacking", "advice"),
+    [
+        (["geoskip", "numpy", "ua_parser"], r"geoskip\.worker_archive\(\) .*: pip install 'geoskip==[^']+'$"),
+        (["numpy", "hypothesis"], r".*\(packages=\['hypothesis'\]\) .*: pip install 'geoskip==[^']+' hypothesis$"),
+        (["own"], r"own is no installed package: send the \.py file, .* by spark\.submit\.pyFiles"),
+        (["geoskip", "mine", "yours"], r"geoskip\.worker_archive\(\) .*; mine and yours are no installed packages: "),
+    ],
+)
+def test_the_way_out_brings_all_that_is_lacking(lacking: list[str], advice: str) -> None:
+    assert re.match(advice, way_out(lacking))
