@@ -311,7 +311,8 @@ def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> 
         dot = Line2D([], [], linestyle="none", marker="o", markersize=4, color=ROWS, label=some)
         legend.append(dot)
     if legend:
-        ax.legend(handles=legend, loc="best", framealpha=0.92, fontsize=9).set_zorder(6)
+        below = {"loc": "upper left", "bbox_to_anchor": (0.0, 0.0), "borderaxespad": 2.5, "ncols": 2}
+        ax.legend(handles=legend, frameon=False, fontsize=9, **below)
 
 
 def _files(count: int) -> str:

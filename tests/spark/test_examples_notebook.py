@@ -47,6 +47,7 @@ def test_what_is_committed_was_executed_and_names_no_machine(notebook: Path) -> 
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert pictures_in(book) >= PICTURES[notebook.stem]
+    assert book.metadata["seconds"] < 120
     texts = json.dumps([[{k: v for k, v in o.items() if k != "data"} for o in cell.outputs] for cell in code])
     texts += json.dumps([v for c in code for o in c.outputs for k, v in o.get("data", {}).items() if k != "image/png"])
     assert not OF_A_MACHINE.search(texts), OF_A_MACHINE.search(texts)
@@ -119,6 +120,7 @@ def test_it_runs(notebook: Path, plain: Any, shell: Any, tmp_path: Path, monkeyp
     book = tidied(book)
     assert stopped == [session]
     assert pictures_in(book) >= PICTURES[notebook.stem]
+    assert book.metadata["seconds"] < 120
     (figures,) = [output for output in book.cells[-3].outputs if "text/html" in output.get("data", {})]
     assert SHOWN[notebook.stem] in figures["data"]["text/html"]
     assert not OF_A_MACHINE.search(figures["data"]["text/plain"])
