@@ -9,8 +9,8 @@ NULL argument. A session registers them by the table :data:`FUNCTIONS`, in one o
         spark.udf.register(entry.name, pandas_udf(entry.vectorised, entry.returns))  # a pandas Series an argument
 
 Bodies are written for NumPy arrays, since shapely's functions take arrays and single values alike; both forms are
-made of them. In a Series, constants repeat: each distinct WKB is parsed once; and NaN stands for NULL, so
-the second form gives NULL for NaN.
+made of them. In a Series, constants repeat: each distinct WKB or text is parsed once, and a constant stays a single
+value; and NaN stands for NULL, so the second form gives NULL for NaN.
 
 >>> FUNCTIONS["ST_AsText"].function(st_point(1, 2.5))
 'POINT (1 2.5)'
@@ -97,7 +97,8 @@ def _of_shapely(name: str, takes: str, returns: str, optional: int, body: Body) 
         if present.any():
             values = [_read_all(kind, column[present]) for kind, column in zip(kinds, columns, strict=False)]
             with np.errstate(all="ignore"):
-                out[present] = _write_all(returns, np.asarray(body(*values)))
+                answers = np.asarray(body(*values))
+            out[present] = _write_all(returns, answers) if answers.ndim else _write_all(returns, answers[None])[0]
         return pandas.Series(out, dtype=object)  # else pandas 3 makes NaN of None among texts
 
     for form, suffix in ((row, ""), (vectorised, ".vectorised")):  # workers find both by these names
@@ -115,11 +116,13 @@ def _geometry(value: Any) -> Any:
     return shapely.from_wkb(bytes(value.getBytes())) if hasattr(value, "getBytes") else value
 
 
-def _read_all(kind: str, column: Array) -> Array:
-    """The values of a column, each distinct WKB or text read once."""
+def _read_all(kind: str, column: Array) -> Any:
+    """The values of a column, one for all of a constant column; each distinct WKB or text is read once."""
     read = _READ[kind]
-    if kind == "geometry" and len(column) and hasattr(column[0], "getBytes"):
+    if kind == "geometry" and hasattr(column[0], "getBytes"):
         column = np.array([bytes(value.getBytes()) for value in column], dtype=object)
+    if kind != "number" and all(value == column[0] for value in column):  # of numbers 0.0 equals -0.0
+        return read(column[0])
     if kind == "geometry" and len(set(column[:16])) > 1 and len(column) > 16:
         return np.asarray(shapely.from_wkb(column), dtype=object)
     if kind in _ARRAYS:
@@ -174,7 +177,7 @@ def _dwithin(a: Any, b: Any, distance: Any, use_spheroid: Any = False) -> Any:
 
 
 def _sphere(a: Any, b: Any, radius: Any = EARTH_RADIUS) -> Any:
-    lng_a, lat_a, lng_b, lat_b = np.radians([*_place(a), *_place(b)])
+    lng_a, lat_a, lng_b, lat_b = map(np.radians, (*_place(a), *_place(b)))
     h = np.sin((lat_b - lat_a) / 2) ** 2 + np.cos(lat_a) * np.cos(lat_b) * np.sin((lng_b - lng_a) / 2) ** 2
     return radius * 2 * np.arctan2(np.sqrt(h), np.sqrt(1 - h))  # as in Sedona, NaN for some antipodes
 

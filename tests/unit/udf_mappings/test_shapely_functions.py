@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal
 
@@ -243,6 +244,29 @@ def test_both_forms_give_the_known_answer(name):
     many = entry.vectorised(*(pd.Series([a] * 20 + [None], dtype=object) for a in arguments))
     assert many.tolist()[:20] == [expected] * 20
     assert many[20] is None
+
+
+def another(argument):
+    if isinstance(argument, bytes):
+        return shapely.to_wkb(shapely.transform(shapely.from_wkb(argument), lambda at: at + 0.5), include_srid=True)
+    if isinstance(argument, str):
+        return argument
+    return not argument if isinstance(argument, bool) else argument + 1
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_columns_and_constants_mix(name):
+    entry, (arguments, _) = FUNCTIONS[name], EXAMPLES[name]
+    for vary in itertools.product((False, True), repeat=len(arguments)):
+        columns = [[a, another(a) if v else a] * 10 for a, v in zip(arguments, vary, strict=True)]
+        many = entry.vectorised(*(pd.Series(column, dtype=object) for column in columns))
+        assert repr(many.tolist()) == repr([entry.function(*row) for row in zip(*columns, strict=True)]), vary
+
+
+def test_zero_keeps_its_sign():
+    points = FUNCTIONS["ST_Point"].vectorised(pd.Series([0.0, -0.0]), pd.Series([1.0, 1.0]))
+    assert points.tolist() == [FUNCTIONS["ST_Point"].function(x, 1.0) for x in (0.0, -0.0)]
+    assert points[0] != points[1]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
