@@ -186,11 +186,6 @@ def worker_python(spark: SparkSession, packages: Collection[str], seconds: float
     return there
 
 
-def missing_on_workers(spark: SparkSession, packages: Collection[str]) -> str | None:
-    """Clause that names those of some packages that the workers lack; None where they lack nothing."""
-    return worker_python(spark, packages).missing(packages)
-
-
 def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str | None:
     """Sentence on registered functions that a cluster's workers lack packages for.
 

@@ -14,6 +14,7 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import EnvironmentProblem
 from geoskip.spark.build import job
+from geoskip.spark.workers import WorkerPython
 from tests.spark.test_build import ALL_TYPES
 from tests.spark.test_computing import all_types, built
 
@@ -34,7 +35,7 @@ SERVED = (
 def without_python(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A cluster whose workers have nothing, but for the cluster."""
     monkeypatch.setattr(job, "is_cluster", lambda spark: True)
-    monkeypatch.setattr(job, "missing_on_workers", lambda spark, packages: f"they lack {', '.join(sorted(packages))}")
+    monkeypatch.setattr(job, "worker_python", lambda spark, names: WorkerPython({name: name for name in names}))
     return monkeypatch
 
 
@@ -79,4 +80,4 @@ def test_what_needs_python_is_refused_at_once(spark: Any, all_types: Path, witho
         geoskip.dataset(spark, str(all_types)).create_index(*indexes, MinMax("shouted(text)"))
     text = str(raised.value)
     assert text.startswith("geobox(f64, f64), metricdist(text, metric=levenshtein), minmax(shouted(text)) cannot be")
-    assert "they lack geoskip, numpy, pyarrow, rapidfuzz, shapely. geoskip.worker_archive()" in text
+    assert "lacks geoskip, numpy, pyarrow, rapidfuzz and shapely. geoskip.worker_archive()" in text

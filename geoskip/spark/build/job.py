@@ -35,7 +35,7 @@ from geoskip.spark.build.distinct_values import compute_expressions, expression_
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_reader import read_through_arrow, read_through_spark
 from geoskip.spark.build.sql_reader import needs_no_python, read_through_aggregates
-from geoskip.spark.workers import is_cluster, missing_on_workers, packages_of, packages_of_function, worker_python
+from geoskip.spark.workers import is_cluster, packages_of, packages_of_function, worker_python
 from geoskip.stores.log_files import local_path
 
 _PARQUET = (
@@ -112,12 +112,13 @@ def check_workers(state: SourceState, entries: Sequence[IndexEntry]) -> bool:
     if not is_cluster(state.spark):
         return True
     needed = {entry.name: packages_of(tasks_of(entry.index)) | _packages_of_functions(entry) for entry in entries}
-    if missing_on_workers(state.spark, set().union(*needed.values())) is None:
+    every: set[str] = set().union(*needed.values())
+    there = worker_python(state.spark, every)
+    if there.missing(every) is None:
         return True
-    lacking = [entry for entry in entries if missing_on_workers(state.spark, needed[entry.name])]
+    lacking = [entry for entry in entries if there.missing(needed[entry.name])]
     refused = [entry.name for entry in lacking if not needs_no_python(entry.index)]
     if refused:
-        there = worker_python(state.spark, ())
         packages = set().union(*(needed[name] for name in refused))
         why = f"{there.missing(packages)}{there.advice(packages)}"
         raise EnvironmentProblem(
