@@ -1,0 +1,240 @@
+"""geoskip.build: the values of files of all types, as Spark reads them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import struct
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import geoskip
+from geoskip import BloomFilter, MinMax, ValueList
+from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values, rebased
+from geoskip.errors import InvalidSpecificationError, UnknownColumnError
+from geoskip.predicates import Column
+from geoskip.sources.arrow_reader import read_files
+from geoskip.sources.footers import IndexPlan
+from tests.support.indexed_files import write_files
+from tests.support.strategies import examples
+from tests.unit.engines.test_build import bounds, build_one, summaries
+
+
+def test_fields_of_structs_are_null_where_the_struct_is(tmp_path: Path) -> None:
+    rows = [{"in": {"X": 5}}, None, {"in": None}, {"in": {"X": None}}, {"in": {"X": -3}}]
+    found = build_one(tmp_path / "d", pa.table({"s": rows}), MinMax("s.in.x"))
+    assert (*bounds(found), found["nulls"]) == (-3, 5, 3)
+
+
+def test_a_column_that_a_file_lacks_is_null_there(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.parquet": pa.table({"n": [1], "S": [{"x": 1}]}), "b.parquet": pa.table({"N": [2, 3]})})
+    geoskip.build(tmp_path, [MinMax("n"), MinMax("s.x"), ValueList("s.x")])
+    assert bounds(summaries(tmp_path, MinMax("n"))["b.parquet"]) == (2, 3)
+    found = summaries(tmp_path, MinMax("s.x"))["b.parquet"]
+    assert (*bounds(found), found["nulls"], found["rows"]) == (None, None, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "values"),
+    [
+        (pa.int64(), pa.int32(), [-5, 7]),
+        (pa.int64(), pa.uint32(), [0, 2**32 - 1]),
+        (pa.int32(), pa.int8(), [-128, 127]),
+        (pa.uint64(), pa.uint64(), [0, 2**64 - 1]),
+        (pa.uint8(), pa.uint8(), [0, 255]),
+        (pa.float64(), pa.float32(), [-0.5, 0.25]),
+        (pa.decimal128(12, 2), pa.decimal128(5, 2), [Decimal("-1.25"), Decimal("3.00")]),
+        (pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"), [dt.datetime(1999, 1, 1), dt.datetime(2001, 1, 1)]),
+        (pa.large_string(), pa.string(), ["a", "b"]),
+        (pa.string(), pa.dictionary(pa.int32(), pa.string()), ["a", "b"]),
+    ],
+)
+def test_narrower_types_of_a_file(tmp_path: Path, wide: Any, narrow: Any, values: list[Any]) -> None:
+    first = {"a.parquet": pa.table({"n": pa.array(values, wide)})}
+    write_files(tmp_path, first | {"b.parquet": pa.table({"n": pa.array(values, narrow)})})
+    report = geoskip.build(tmp_path, [MinMax("n"), ValueList("n")])
+    assert report.excluded == {}
+    found = summaries(tmp_path, MinMax("n"))
+    assert found["a.parquet"] == found["b.parquet"]
+    assert found["a.parquet"]["min"] is not None
+    lists = summaries(tmp_path, ValueList("n"))
+    assert lists["a.parquet"] == lists["b.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (pa.int32(), pa.int64()),
+        (pa.decimal128(25, 2), pa.decimal128(25, 3)),
+        (pa.int64(), pa.string()),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    ],
+)
+def test_other_types_are_left_to_spark(tmp_path: Path, ours: Any, theirs: Any) -> None:
+    tables = {f"{name}.parquet": pa.table({"n": pa.array([1], pa.int64()).cast(kind)}) for name, kind in
+              (("a", ours), ("b", theirs))}  # fmt: skip
+    write_files(tmp_path, tables)
+    report = geoskip.build(tmp_path, [MinMax("n")])
+    assert list(summaries(tmp_path, MinMax("n"))) == ["a.parquet"]
+    assert "it needs Spark: its n is" in report.excluded["b.parquet"]
+
+
+def test_columns_that_differ_by_case_are_left_to_spark(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.parquet": pa.table({"n": [1]}), "b.parquet": pa.table({"n": [1], "N": [2]})})
+    assert "several columns called n" in geoskip.build(tmp_path, [MinMax("n")]).excluded["b.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (pa.timestamp("ns"), r"N is timestamp\[ns\], which Spark does not read; write it in microseconds"),
+        (pa.time64("us"), r"N is time64\[us\], which Spark does not read"),
+        (pa.float16(), "which Spark does not read"),
+        (pa.list_(pa.int64()), r"needs an ordered type, got array<bigint>"),
+        (pa.struct([("x", pa.int64())]), r"needs an ordered type, got struct<x:bigint>"),
+    ],
+)
+def test_types_that_are_not_indexed(tmp_path: Path, kind: Any, message: str) -> None:
+    write_files(tmp_path, {"a.parquet": pa.table({"n": pa.nulls(2, kind), "k": [1, 2]})})
+    with pytest.raises(InvalidSpecificationError, match=message):
+        geoskip.build(tmp_path, [MinMax("N")])
+    assert geoskip.build(tmp_path, [MinMax("k")]).files == 1
+
+
+def test_int96_and_days_before_the_gregorian_calendar(tmp_path: Path) -> None:
+    moment = dt.datetime(2020, 2, 29, 12, 30, 0, 123456)
+    times = pa.table({"t": pa.array([moment, None], pa.timestamp("us"))})
+    found = build_one(tmp_path / "new", times, MinMax("t"), use_deprecated_int96_timestamps=True)
+    assert bounds(found) == (moment.replace(tzinfo=dt.timezone.utc),) * 2  # noqa: UP017
+    old = {"org.apache.spark.version": "2.4.0", "org.apache.spark.legacyINT96": ""}
+    for name, year, metadata, kept in (
+        ("unknown", 1850, {}, True),
+        ("spark 3", 1850, {"org.apache.spark.version": "3.5.0"}, True),
+        ("spark 2", 1850, old, False),
+        ("far", 9999, {}, True),
+    ):
+        place = tmp_path / name
+        place.mkdir()
+        table = pa.table({"t": pa.array([dt.datetime(year, 1, 1)], pa.timestamp("us"))})
+        pq.write_table(
+            table.replace_schema_metadata(metadata), place / "a.parquet", use_deprecated_int96_timestamps=True
+        )
+        assert bool(geoskip.build(place, [MinMax("t")]).excluded) is not kept, name
+
+
+def test_days_of_the_julian_calendar(tmp_path: Path) -> None:
+    julian = -171_200  # 1501-04-09 of the Gregorian calendar, 1501-03-30 of the Julian one
+    days = pa.array([julian, 0, None], pa.int32()).cast(pa.date32())
+    for metadata, day in (({}, julian), ({b"org.apache.spark.version": b"2.4.0"}, julian - 10)):
+        table = pa.table({"d": days}).replace_schema_metadata(metadata)
+        found = build_one(tmp_path / f"d{len(metadata)}", table, MinMax("d"))
+        assert (found["min"] - dt.date(1970, 1, 1)).days == day
+    ancient = pa.table({"d": pa.array([-800_000], pa.int32()).cast(pa.date32())})
+    with pytest.raises(KeyError):
+        build_one(tmp_path / "d", ancient.replace_schema_metadata({b"org.apache.spark.version": b"2.4.0"}), MinMax("d"))
+
+
+@given(st.integers(-719_164, -141_428))
+@settings(max_examples=examples(200), deadline=None)
+def test_rebased_days_have_the_date_of_the_julian_calendar(day: int) -> None:
+    """Against Meeus's formula for the day number of a date in the Julian calendar."""
+    (found,) = rebased(pa.array([day], pa.int32()).cast(pa.date32())).to_pylist()
+    year, month = (found.year, found.month) if found.month > 2 else (found.year - 1, found.month + 12)
+    number = 1461 * (year + 4716) // 4 + 306001 * (month + 1) // 10000 + found.day - 1524
+    is_leap_day_lost = (found.month, found.day) == (3, 1) and found.year % 100 == 0 and found.year % 400
+    assert number - 2_440_588 - day in ((0, 1) if is_leap_day_lost else (0,))
+
+
+def test_texts_that_are_no_utf8(tmp_path: Path) -> None:
+    broken = pa.array([b"\xff\xfe", b"a"]).view(pa.string())
+    found = build_one(tmp_path / "d", pa.table({"s": broken, "k": [1, 2]}), MinMax("s"), ValueList("s"))
+    assert bounds(found) == (b"a", b"\xff\xfe")
+
+
+def test_unreadable_and_encrypted_files(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.parquet": pa.table({"n": [1]})})
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 no Parquet PAR1")
+    footer = struct.pack("<I", 4)
+    (tmp_path / "c.parquet").write_bytes(b"PARE1234" + footer + b"PARE")
+    report = geoskip.build(tmp_path, [MinMax("n")])
+    assert report.files == 1
+    assert "unreadable" in report.excluded["b.parquet"]
+    assert "it is encrypted, and only Spark has the keys" in report.excluded["c.parquet"]
+    (tmp_path / "0.parquet").write_bytes(b"PAR1 no Parquet PAR1")
+    with pytest.raises(InvalidSpecificationError, match=r"cannot be read: .*0.parquet is not readable as Parquet"):
+        geoskip.build(tmp_path, [ValueList("n")])
+
+
+# texts of at most 32 bytes: of longer ones a footer says less, that bounds may be shortened
+_VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "tinyint": (pa.int8(), st.integers(-128, 127)),
+    "bigint": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "double": (pa.float64(), st.floats()),
+    "float": (pa.float32(), st.floats(width=32)),
+    "boolean": (pa.bool_(), st.booleans()),
+    "decimal(18,3)": (pa.decimal128(18, 3), st.integers(-(10**15), 10**15).map(lambda n: Decimal(n).scaleb(-3))),
+    "date": (pa.date32(), st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31))),
+    "timestamp": (pa.timestamp("us", "UTC"), st.integers(-(2**60), 2**60)),
+    "timestamp_ntz": (pa.timestamp("ms"), st.integers(-(2**50), 2**50)),
+    "binary": (pa.binary(), st.binary(max_size=32)),
+    "string": (pa.string(), st.text(max_size=8)),
+}
+
+
+@given(st.data(), st.sampled_from(sorted(_VALUES)), st.integers(1, 5), st.booleans())
+@settings(max_examples=examples(150), deadline=None)
+def test_both_readers_make_the_same_summaries(data: st.DataObject, kind: str, group: int, dictionary: bool) -> None:
+    """The fast reader of plain columns, and the one for odd files, whose part of Spark's is compared elsewhere."""
+    arrow, values = _VALUES[kind]
+    rows = data.draw(st.lists(st.none() | values, max_size=8))
+    with tempfile.TemporaryDirectory() as place:
+        path = f"{place}/a.parquet"
+        metadata = {b"org.apache.spark.version": b"4.0.0"}  # whose times are those of today's calendar
+        table = pa.table({"c": pa.array(rows, arrow)}).replace_schema_metadata(metadata)
+        pq.write_table(table, path, row_group_size=group, use_dictionary=dictionary)
+        column = Column("c", kind)
+        indexes = {str(index): index.bind([column]) for index in (MinMax("c"), ValueList("c"), BloomFilter("c"))}
+        fast = [IndexPlan(name, index, (("c", kind),)) for name, index in indexes.items()]
+        (one,) = read_files([(path, path)], fast, False)
+        slow = [ValuePlan(name, index, (column,)) for name, index in indexes.items()]
+        other = read_values(path, path, slow, ReadingRules())
+    assert (one.problem, other.problem, one.rows, other.rows) == (None, None, len(rows), len(rows))
+    assert {name: repr(found) for name, found in one.summaries.items()} == {
+        name: repr(found) for name, found in other.summaries.items()
+    }
+
+
+def test_columns_that_only_spark_tells_apart(tmp_path: Path) -> None:
+    write_files(tmp_path / "dots", {"a.parquet": pa.table({"s": [{"x": 1}], "s.x": [2]})})
+    assert "the path of a nested field" in geoskip.build(tmp_path / "dots", [MinMax("s.x")]).excluded["a.parquet"]
+    write_files(tmp_path / "case", {"a.parquet": pa.table({"n": [1], "N": [2]})})
+    for name in ("n", "N"):
+        with pytest.raises(UnknownColumnError):
+            geoskip.build(tmp_path / "case", [MinMax(name)])
+
+
+def test_columns_with_defaults_are_left_to_spark(tmp_path: Path) -> None:
+    field = {"name": "n", "type": "long", "nullable": True, "metadata": {"EXISTS_DEFAULT": "5"}}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    table = pa.table({"n": [1]}).replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": schema})
+    write_files(tmp_path, {"a.parquet": table})
+    with pytest.raises(InvalidSpecificationError):
+        geoskip.build(tmp_path, [MinMax("n")])
+
+
+def test_times_that_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a.parquet")
+    far = pa.table({"t": pa.array([2**58], pa.timestamp("us"))})
+    pq.write_table(far, path, use_deprecated_int96_timestamps=True)
+    plan = ValuePlan("t", MinMax("t"), (Column("t", "timestamp"),))
+    assert "after the year 9999" in str(read_values(path, path, [plan], ReadingRules()).problem)
+    monkeypatch.setattr("geoskip.engines.parquet_values.is_signed", lambda *_: True)
+    assert "may be encrypted" in str(read_values(path, path, [plan], ReadingRules()).problem)
