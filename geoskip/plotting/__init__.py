@@ -311,8 +311,8 @@ def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> 
         dot = Line2D([], [], linestyle="none", marker="o", markersize=4, color=ROWS, label=some)
         legend.append(dot)
     if legend:
-        below = {"loc": "upper left", "bbox_to_anchor": (0.0, 0.0), "borderaxespad": 2.5, "ncols": 2}
-        ax.legend(handles=legend, frameon=False, fontsize=9, **below)
+        below: dict[str, Any] = {"bbox_to_anchor": (0.0, 0.0), "borderaxespad": 2.5, "ncols": 2}
+        ax.legend(handles=legend, loc="upper left", frameon=False, fontsize=9, **below)
 
 
 def _files(count: int) -> str:
