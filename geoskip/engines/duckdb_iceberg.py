@@ -23,11 +23,12 @@ _OF_ICEBERG = {
 def columns_by_id(found: FolderListing) -> str:
     """The option ``schema`` of ``read_parquet``, by which DuckDB finds the columns of a table of Iceberg.
 
-    Fields in structs and lists it finds by names, and files without ids not at all, so their schemas are read.
+    Fields in structs and lists it finds by names, columns in files without ids not at all, and floats it compares with
+    constants that it has made floats, so the schemas of files are read where there may be such.
     """
     assert found.columns is not None
     fields = found.columns.schema.fields
-    if found.columns.by_name or any(
+    if found.columns.differ_in_files or any(
         not each.field_type.is_primitive or each.initial_default is not None for each in fields
     ):
         paths = [os.path.join(found.root, name) for name in found.path.to_pylist()]

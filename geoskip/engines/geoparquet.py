@@ -91,12 +91,15 @@ def read_geoparquet(
         "hive" if found.columns is None else None
     )  # files of Iceberg have the columns by which they are partitioned
     dataset = pq.ParquetDataset([file.path for file in every], partitioning=folders)
+    schema = dataset.schema
+    if found.columns is not None:  # of wider types than those in some files
+        schema = found.columns.arrow().with_metadata(schema.metadata)
     if points is None:
-        geometry, target = _geometry_column(dataset.schema, columns, os.fspath(path))
+        geometry, target = _geometry_column(schema, columns, os.fspath(path))
         seen: Predicate = Column(geometry, "binary")
     else:
         geometry, target = "", crs
-        axes = [Column(name, every.columns.get(name)) for name in _existing(points, dataset.schema)]
+        axes = [Column(name, every.columns.get(name)) for name in _existing(points, schema)]
         seen = spatial_call("ST_Point", tuple(axes), "spark") or TRUE
     region = _region(mask, target, geopandas)
     kept = every
@@ -107,7 +110,7 @@ def read_geoparquet(
             kept = _with_box_in(kept, geometry, region)
     names = [file.path for file in kept]
     _refuse_other_columns(found, names)
-    options = {"schema": dataset.schema, "partitioning": dataset.partitioning if folders else None, **options}
+    options = {"schema": schema, "partitioning": dataset.partitioning if folders else None, **options}
     if points is None:
         frame = geopandas.read_parquet(names or every[0].path, columns=columns, **options)
     else:

@@ -61,20 +61,20 @@ class IcebergColumns:
         The identity of each column as indexes record it, by its lasting name in lower case.
     lasting
         The lasting names of columns, and of fields as pairs with the id of the struct, by name.
-    by_name
-        True where the table maps names to ids, for files that may lack ids.
+    differ_in_files
+        True where files may lack ids, since the table maps names to ids, or have floats in a column of doubles.
     """
 
     schema: Any
     types: Mapping[str, str | None]
     ids: Mapping[str, str]
     lasting: Mapping[tuple[int | None, str], str]
-    by_name: bool
+    differ_in_files: bool
     _fields: Mapping[tuple[int | None, str], Any] = field(repr=False, default_factory=dict)
 
     @classmethod
-    def of(cls, table: Any) -> IcebergColumns:
-        """The columns of a table as pyiceberg has loaded it."""
+    def of(cls, table: Any, files: Sequence[Any] = ()) -> IcebergColumns:
+        """The columns of a table as pyiceberg has loaded it, with its data files."""
         names = _Names(table.metadata.schemas)
         schema, mapping = table.schema(), table.name_mapping()
         mapped = {each.field_id: str(each) for each in (mapping or ())} if mapping is not None else {}
@@ -92,7 +92,7 @@ class IcebergColumns:
             {column.name: spark_type(column.field_type) for column in schema.fields},
             ids,
             {key: names.lasting(each, key[0]) for key, each in fields.items()},
-            mapping is not None,
+            mapping is not None or any(_may_have_floats(file, schema.fields) for file in files),
             fields,
         )
 
@@ -152,15 +152,16 @@ class IcebergColumns:
         caller
             The reader's name.
         by_id
-            True for readers that find columns by their ids, and fields in them by names.
+            True for DuckDB, which finds columns by their ids and fields in them by names, and compares the floats of a
+            file with constants that it has made floats.
         of_files
             True for readers that take the columns from the files: these must have those of the table, and no other.
         """
         inside = [file.field(number) for number in range(len(file))]
         if by_id:
-            names = {each.field_id: each.name for each in self.schema.fields}
-            inside = [each.with_name(names[_id(each)]) for each in inside if _id(each) in names]
-        why = _difference(self.schema.fields, inside, of_files)
+            names = {-1: "", **{each.field_id: each.name for each in self.schema.fields}}
+            inside = [each.with_name(names[_id(each)] or each.name) for each in inside if _id(each) in names]
+        why = _difference(self.schema.fields, inside, of_files, by_id)
         if why is not None:
             raise InvalidSpecificationError(
                 f"{caller} finds the columns of files by their names, and {path} is not as its table of Iceberg is "
@@ -168,7 +169,13 @@ class IcebergColumns:
             )
 
 
-def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: bool) -> str | None:
+def _may_have_floats(file: Any, fields: Sequence[Any]) -> bool:
+    """False where the bounds of a file show that its columns of doubles were doubles when it was written."""
+    bounds = file.lower_bounds or {}
+    return any(str(each.field_type) == "double" and len(bounds.get(each.field_id, b"")) != 8 for each in fields)
+
+
+def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: bool, by_id: bool) -> str | None:
     by_name = {each.name.lower(): each for each in inside}
     for each in fields:
         there = by_name.pop(each.name.lower(), None)
@@ -179,11 +186,15 @@ def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: boo
         number = _id(there)
         if number != each.field_id or there.name != each.name:
             return f"its column {there.name} is {'without a field id' if number < 0 else 'another one of this name'}"
+        if by_id and str(each.field_type) == "double" and pa.types.is_float32(there.type):
+            return f"its column {there.name} is of floats, in the table of doubles"
         inner = _inner(each.field_type)
-        if inner and (why := _difference(inner, _inside(there.type), of_files)) is not None:
+        if inner and (why := _difference(inner, _inside(there.type), of_files, by_id)) is not None:
             return f"{why} in {each.name}"
     ids = {each.field_id for each in fields}
     for left in by_name.values():
+        if _id(left) < 0:
+            return f"its column {left.name} is without a field id"
         if of_files or _id(left) in ids:
             return f"its column {left.name} has another name in the table, or none"
     return None

@@ -117,7 +117,7 @@ def _listed(root: str, place: str, _stamp: int) -> FolderListing:
     forms = sorted({str(file.file_format.value) for file in files} - {"PARQUET"})
     deletes = any(_is_of_deletes(each) and (each.added_files_count != 0 or each.existing_files_count != 0)
                   for each in manifests)  # fmt: skip
-    columns = IcebergColumns.of(table)
+    columns = IcebergColumns.of(table, files)
     partitions, types = _partitions(table, files)
     return FolderListing(
         root=root,
