@@ -50,9 +50,6 @@ from geoskip.statements.tokens import Span, error_at
 Rows = list[tuple[Any, ...]]
 _FORMATS = ("parquet", "orc", "csv", "json", "text", "avro", "delta", "iceberg", "hudi", "binaryfile")
 """Formats whose paths may stand where a table may: csv.`/data/log`."""
-_RESERVED = ("spark", "path", "table", "store", "encryption")
-"""Arguments of :func:`geoskip.dataset` that are no options of a statement."""
-
 _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 
 
@@ -172,8 +169,6 @@ def _rows(spark: SparkSession, statement: SkippingStatement) -> Rows:
 
 
 def _handle(spark: SparkSession, target: StatementTarget, options: dict[str, Any]) -> Dataset:
-    if refused := [name for name in options if name.lower() in _RESERVED]:
-        raise InvalidSpecificationError(f"a statement has no option {refused[0]}; geoskip.dataset() in Python takes it")
     if target.path is not None:
         return dataset(spark, target.path, **options)
     if _is_path(spark, target.parts):

@@ -76,8 +76,15 @@ def worker_archive(path: str | Path | None = None, *, packages: Sequence[str] = 
     Raises
     ------
     InvalidSpecificationError
-        For a package that is not installed here, and a path that does not end in ``.tar.gz`` or ``.tgz``.
+        For what is no path or no list of names, a package that is not installed here, and a path that does not end in
+        ``.tar.gz`` or ``.tgz``.
     """
+    if path is not None and not isinstance(path, str | Path):
+        raise InvalidSpecificationError(f"worker_archive(path) takes the file to write, a .tar.gz, got {path!r}")
+    if isinstance(packages, str) or not all(isinstance(name, str) for name in packages):
+        raise InvalidSpecificationError(
+            f'worker_archive(packages=) takes a list of names, as in ["h3", "shapely"], got {packages!r}'
+        )
     python = "{}{}".format(*sys.version_info[:2])
     target = Path(path or f"geoskip-workers-{geoskip.__version__}-py{python}.tar.gz").absolute()
     if not target.name.endswith((".tar.gz", ".tgz")):

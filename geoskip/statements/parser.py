@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from geoskip.errors import InvalidSpecificationError, StatementError
@@ -38,6 +39,10 @@ that name; no other SQL begins so.
 """
 _STATEMENT = re.compile(STATEMENTS)
 _MODES = ("INCREMENTAL", "FULL", "QUICK")
+_OWN_OPTIONS = ("metadata", "auto_refresh", "format")
+"""Options that are geoskip's; the others are the reader's."""
+_OF_PYTHON = ("spark", "path", "table", "store", "encryption")
+"""Arguments of :func:`geoskip.dataset` that are no options of a statement."""
 
 
 def is_statement(text: str) -> bool:
@@ -211,10 +216,8 @@ class _StatementParser:
             )
         while True:
             name = self.next()
-            key = name.string() if name.kind == "text" else name.name()
-            if name.kind != "text" and not name.is_name():
-                raise self.error(f"expected the name of an option, got {name}", name.span, "as in WITH (header = true)")
-            if key in options:
+            key = self.option(name)
+            if key.lower() in map(str.lower, options):
                 raise self.error(f"the option {key} is given twice", name.span)
             self.take_sign("=")
             reader = LiteralReader(self.text, self.tokens, self.at)
@@ -223,6 +226,22 @@ class _StatementParser:
                 return options
             if not self.take_sign(","):
                 raise self.error(f"expected ) or a comma, got {self.peek()}", self.peek().span)
+
+    def option(self, name: Token) -> str:
+        """The name of an option: those of geoskip in small letters, others as written."""
+        if name.kind != "text" and not name.is_name():
+            raise self.error(f"expected the name of an option, got {name}", name.span, "as in WITH (header = true)")
+        key = name.string() if name.kind == "text" else name.name()
+        if key.lower() in _OWN_OPTIONS:
+            return key.lower()
+        if key.lower() in _OF_PYTHON:
+            raise self.error(
+                f"a statement has no option {key}", name.span, "geoskip.dataset() in Python takes it as an argument"
+            )
+        plain = {option.replace("_", ""): option for option in _OWN_OPTIONS}
+        if near := get_close_matches(key.lower().replace("_", ""), plain, 1, 0.8):
+            raise self.error(f"there is no option {key}", name.span, f"did you mean {plain[near[0]]}?")
+        return key
 
     # --- tokens ------------------------------------------------------------------------------------------------------
 

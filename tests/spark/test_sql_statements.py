@@ -116,9 +116,15 @@ def test_options_reach_the_reader_and_the_place_of_the_metadata(spark: Any, tmp_
         ("DESCRIBE SKIPPING INDEX ON '{data}'", GeoskipError, "'{data}'", "CREATE SKIPPING INDEX ON '/"),
         (
             "CREATE SKIPPING INDEX ON '{data}' (temp MINMAX) WITH (store = 'x')",
-            GeoskipError,
-            "'{data}'",
+            StatementError,
+            "store",
             "no option store",
+        ),
+        (
+            "CREATE SKIPPING INDEX ON '{data}' (temp MINMAX) WITH (metdata = 'x')",
+            StatementError,
+            "metdata",
+            "metadata?",
         ),
         ("EXPLAIN SKIPPING SELECT *\n FROM parquet.`{data}` WHERE tmp > 1", StatementError, "tmp", "temp"),
         ("EXPLAIN SKIPPING SELEC 1", StatementError, "SELEC", "SELEC"),
