@@ -99,6 +99,17 @@ def iceberg(spark: Any, table: str) -> Any:
     return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
+@pytest.mark.parametrize(("form", "mode"), MODES)
+def test_columns_of_metadata(spark: Any, table: str, kept: Kept, form: str, mode: str) -> None:
+    make(spark, table, by="half", **{"format-version": form, "write.delete.mode": mode})
+    geoskip.dataset(spark, table=table).create_index(MinMax("temp"), ODD)
+    spark.sql(f"DELETE FROM {table} WHERE temp % 10 = 5 AND temp > 20")
+    columns, matching = "_file, _pos, _spec_id, _partition.half, _deleted, temp", "temp % 50 = 38"
+    (place,) = {row[0] for row in spark.sql(f"SELECT _file FROM {table} WHERE temp = 38").collect()}
+    for more in ("true", "_partition.half = 0 AND _pos < 3", f"_file = '{place}'", "_pos = 1000", "NOT _deleted"):
+        assert kept(f"SELECT {columns} FROM {table} WHERE {matching} AND {more}")[0] == 2
+
+
 def test_a_table_and_its_path(spark: Any, table: str, kept: Kept) -> None:
     make(spark, table)
     dataset = geoskip.dataset(spark, table=table)
