@@ -35,7 +35,7 @@ def listed_table(root: str, below: str) -> FolderListing:
     notes = []
     if "deletionVectors" in features:
         notes.append("files may have deletion vectors: the rows that these delete are in the files, and counted")
-    mapped = (about.configuration or {}).get(_MAPPED, "none") != "none"
+    mapped = is_mapped(about)
     names = [] if mapped else list(about.partition_columns)
     texts = {name: [_text(row.get(name)) for row in actions["partition"].to_pylist()] for name in names}
     count = actions.num_rows
@@ -53,6 +53,11 @@ def listed_table(root: str, below: str) -> FolderListing:
             name for name, used in (("deletion vectors", bool(notes)), ("column mapping", mapped)) if used
         ),
     )
+
+
+def is_mapped(about: Any) -> bool:
+    """True if the columns of a table have names of their own in its files, by its metadata."""
+    return (about.configuration or {}).get(_MAPPED, "none") != "none"
 
 
 def _type_of(kind: Any) -> str | None:

@@ -170,7 +170,9 @@ class _PolarsDeltaTable(_PolarsDataset):
 
     def frame(self, kept: KeptFiles) -> Any:
         whole = whole_dataset(self.path, "geoskip.scan_polars()")
-        return self.pl.scan_pyarrow_dataset(without_skipped(whole, self.path, kept))
+        floats = any(word in str(kind) for kind in whole.schema.types for word in ("float", "double"))
+        # NaN is above all numbers to polars, and to pyarrow it compares as false
+        return self.pl.scan_pyarrow_dataset(without_skipped(whole, self.path, kept), allow_pyarrow_filter=not floats)
 
 
 class _PolarsIcebergTable(_PolarsDataset):

@@ -6,10 +6,12 @@ files), without the files that metadata rule out: what pyarrow lists and geoskip
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from geoskip.engines.arrow_expression import predicate_of_arrow
+from geoskip.engines.delta_listing import is_mapped
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.engines.folder_listing import FolderListing, located, table_format
@@ -100,14 +103,41 @@ def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:
 
 
 def _of_delta(path: str | os.PathLike[str], caller: str) -> Any:
-    table = required("deltalake", f"{caller} of a Delta table").DeltaTable
+    """The dataset of a Delta table, whose fragments know their partitions and no statistics of the log.
+
+    Statistics are no bounds for Arrow, which compares NaN otherwise than Delta: by them it would lose rows, and have
+    others that do not match.
+    """
+    table_class = required("deltalake", f"{caller} of a Delta table").DeltaTable
     try:
-        return table(os.fspath(path)).to_pyarrow_dataset()
+        table = table_class(os.fspath(path))
+        if is_mapped(table.metadata()):
+            raise InvalidSpecificationError("its columns have other names in the files (column mapping)")
+        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        whole = table.to_pyarrow_dataset(parquet_read_options=options)
+        names = set(table.metadata().partition_columns)
     except Exception as error:  # deletion vectors and other features that need a Delta reader
         raise InvalidSpecificationError(
             f"{os.fspath(path)} is a Delta table that the package deltalake cannot give to pyarrow: {error}; read it "
             "through Spark, or run OPTIMIZE and REORG TABLE ... APPLY (PURGE) where it has deletion vectors"
         ) from error
+    form, system = whole.format, whole.filesystem
+    fragments = [
+        form.make_fragment(one.path, system, _partition(one.partition_expression, names))
+        for one in whole.get_fragments()
+    ]
+    return ds.FileSystemDataset(fragments, whole.schema, form, system)
+
+
+def _partition(known: pc.Expression, names: Collection[str]) -> pc.Expression:
+    """The part of what is known of a file that tells its partition."""
+    values = ds.get_partition_keys(known) if names else {}
+    parts = [
+        pc.field(name).is_null() if value is None else pc.field(name) == value
+        for name, value in values.items()
+        if name in names
+    ]
+    return reduce(operator.and_, parts, pc.scalar(True))
 
 
 def without_skipped(whole: Any, path: str | os.PathLike[str], kept: KeptFiles) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -21,7 +23,7 @@ from geoskip import predicates as p
 from geoskip.errors import InvalidSpecificationError
 from tests.support.engine_rows import conditions
 from tests.support.indexed_files import write_indexed
-from tests.support.odd_datasets import FILES, make_delta, odd_dataset
+from tests.support.odd_datasets import FILES, make_delta, odd_dataset, require_feature
 from tests.unit.engines.test_arrow_expression import rendered
 
 F = pc.field
@@ -184,3 +186,41 @@ def test_times_that_arrow_reads_as_others_are_found_as_arrow_finds_them(tmp_path
         assert is_same(dataset.to_table(), alone(tmp_path, where))
         assert len(dataset.to_table()) > 0
         assert geoskip.report(dataset).files_kept < 3
+
+
+def test_statistics_of_a_delta_log_are_no_bounds_for_arrow(tmp_path: Path) -> None:
+    values = [[math.nan, None, 0.1, -math.inf], [-0.0, math.inf], [math.nan]]
+    times = [dt.datetime(9999, 12, 31, 23, 59, 59, 999999), dt.datetime(1, 1, 1), dt.datetime(2020, 1, 1)]
+    for number, (some, time) in enumerate(zip(values, times, strict=True)):
+        table = pa.table({"x": some, "t": pa.array([time] * len(some), pa.timestamp("us"))})
+        pq.write_table(table, tmp_path / f"{number}.parquet", use_deprecated_int96_timestamps=True)
+    deltalake.convert_to_deltalake(tmp_path)
+    entry = tmp_path / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    bounds = {"0.parquet": ("-Infinity", "NaN"), "1.parquet": (-0.0, "Infinity"), "2.parquet": ("NaN", "NaN")}
+    for action in actions:  # as Spark writes them
+        if "add" in action:
+            low, high = bounds[action["add"]["path"]]
+            stats = {"numRecords": 4, "minValues": {"x": low}, "maxValues": {"x": high}, "nullCount": {"x": 0}}
+            action["add"]["stats"] = json.dumps(stats)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    whole = pa.table({"x": [one for some in values for one in some]})
+    for condition in ("col('x') >= 0", "col('x') < 0", "~(col('x') < 0.1)", "col('x') > 1"):
+        arrow, polars = (eval(condition, {"col": col}) for col in (F, pl.col))
+        found = geoskip.pyarrow_dataset(tmp_path, arrow).to_table()["x"].to_pylist()
+        assert sorted(map(str, found)) == sorted(map(str, whole.filter(arrow)["x"].to_pylist())), condition
+        expected = sorted(map(str, pl.from_arrow(whole).filter(polars)["x"].to_list()))
+        for frame in (geoskip.scan_polars(tmp_path, polars), geoskip.scan_polars(tmp_path).filter(polars)):
+            assert sorted(map(str, frame.collect()["x"].to_list())) == expected, condition
+    assert set(geoskip.pyarrow_dataset(tmp_path).to_table()["t"].to_pylist()) == set(times)
+
+
+def test_a_delta_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path, pa.table({"a": [1]}))
+    require_feature(tmp_path, "columnMapping", **{"delta.columnMapping.mode": "name"})
+    entry = tmp_path / "_delta_log" / f"{1:020}.json"
+    old = {"minReaderVersion": 2, "minWriterVersion": 5}  # without a list of features, as Spark writes it
+    entry.write_text("\n".join([json.dumps({"protocol": old}), *entry.read_text().splitlines()[1:]]))
+    for read in (geoskip.pyarrow_dataset, geoskip.scan_polars):
+        with pytest.raises(InvalidSpecificationError, match="columns have other names in the files"):
+            read(tmp_path)
