@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from geoskip.engines.extras import required
 from geoskip.engines.folder_listing import FolderListing
+from geoskip.engines.usable_indexes import types_of_schema
 from geoskip.errors import InvalidSpecificationError
 
-_TYPES = {"integer": "int", "long": "bigint", "date": "date", "string": "string"}
+_PARTITIONS = ("int", "bigint", "date", "string")
+"""Types of partition columns whose values decide."""
 _MAPPED = "delta.columnMapping.mode"
 
 
@@ -23,7 +25,7 @@ def listed_table(root: str, below: str) -> FolderListing:
         table = table_class(root)
         actions = pa.table(table.get_add_actions(flatten=False)).combine_chunks()
         about, features = table.metadata(), table.protocol().reader_features or []
-        types = {field.name: _type_of(field.type) for field in table.schema().fields}
+        types: dict[str, str] = types_of_schema(table.schema().to_json())
     except Exception as error:  # of features that the package does not know
         raise InvalidSpecificationError(f"{root} is a Delta table whose log cannot be read: {error}") from error
     paths = [unquote(path) for path in actions["path"].to_pylist()]
@@ -36,6 +38,8 @@ def listed_table(root: str, below: str) -> FolderListing:
     if "deletionVectors" in features:
         notes.append("files may have deletion vectors: the rows that these delete are in the files, and counted")
     mapped = is_mapped(about)
+    if mapped:
+        notes.append("its columns have other names in the files (column mapping): conditions keep every file")
     names = [] if mapped else list(about.partition_columns)
     texts = {name: [_text(row.get(name)) for row in actions["partition"].to_pylist()] for name in names}
     count = actions.num_rows
@@ -47,21 +51,20 @@ def listed_table(root: str, below: str) -> FolderListing:
         etag=pa.nulls(count, pa.string()),
         below=below,
         partitions=pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
-        types={name: kind for name in names if (kind := types.get(name)) is not None},
+        types={name: types[name] for name in names if types.get(name) in _PARTITIONS},
+        schema=dict.fromkeys(types) if mapped else types,
         notes=tuple(notes),
         unlike=" and ".join(
-            name for name, used in (("deletion vectors", bool(notes)), ("column mapping", mapped)) if used
+            name
+            for name, used in (("deletion vectors", "deletionVectors" in features), ("column mapping", mapped))
+            if used
         ),
     )
 
 
 def is_mapped(about: Any) -> bool:
     """True if the columns of a table have names of their own in its files, by its metadata."""
-    return (about.configuration or {}).get(_MAPPED, "none") != "none"
-
-
-def _type_of(kind: Any) -> str | None:
-    return _TYPES.get(str(getattr(kind, "type", "")))
+    return bool((about.configuration or {}).get(_MAPPED, "none") != "none")
 
 
 def _text(value: object) -> str | None:

@@ -158,7 +158,7 @@ def files(
     snapshot = snapshot_or_reason(root, store, metadata, reasons)
     types: Mapping[str, str | None] = _types(found, snapshot)
     partitions = _partitions(found, snapshot, types)
-    is_complete = snapshot is not None or found.columns is not None
+    is_complete = snapshot is not None or found.columns is not None or found.schema is not None
     columns = {**(types if is_complete else _types_in_a_file(found)), **partitions.types}
     names = tuple(columns) if is_complete else None
     predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
@@ -227,9 +227,11 @@ def _types_in_a_file(found: FolderListing) -> dict[str, str]:
 
 
 def _types(found: FolderListing, snapshot: Snapshot | None) -> Mapping[str, str | None]:
-    """Spark's types of the columns, by the metadata; of Iceberg by the version that was listed."""
+    """Spark's types of the columns, by the metadata; of a table by the version that was listed."""
     if found.columns is not None:
         return found.columns.types
+    if found.schema is not None:
+        return found.schema
     return {} if snapshot is None else snapshot.files.cached("schema", lambda: schema_types(snapshot.header))
 
 
@@ -332,7 +334,7 @@ class _Question:
         read = top_level_columns(named)
         concerned = [entry for entry in snapshot.header.entries if not read.isdisjoint(_columns_of(entry))]
         header = replace(snapshot.header, entries=tuple(concerned))
-        return usable(self.root, header, is_agreed, self.reasons, self.found.columns, named)
+        return usable(self.root, header, is_agreed, self.reasons, self.found.columns, named, self.found.schema)
 
     def _as_indexed(self, predicate: Predicate) -> Predicate:
         """A condition with the names that metadata have for its columns."""

@@ -58,6 +58,9 @@ class FolderListing:
         The reason why the rows and columns in the files are not those of the table; empty where they are.
     columns
         The columns of a table of Iceberg, which its files may have under other names; None for all others.
+    schema
+        Spark's names of the types of a Delta table's columns as they are now, None for columns that have other names
+        in the files; None for all other datasets.
     """
 
     root: str
@@ -72,6 +75,7 @@ class FolderListing:
     notes: tuple[str, ...] = ()
     unlike: str = ""
     columns: IcebergColumns | None = None
+    schema: Mapping[str, str | None] | None = None
     token: int = field(default_factory=itertools.count(1).__next__)
 
     def __len__(self) -> int:

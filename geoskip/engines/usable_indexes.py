@@ -9,6 +9,7 @@ files by old writers whatever its settings are.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from geoskip.registry import current
 from geoskip.rules import name_of
 from geoskip.sources.dependencies import DEFAULT_OF, DEFINITION_OF, ID_OF, same_place
 from geoskip.sources.settings import SETTINGS_OF
+from geoskip.types import sql_type
 
 if TYPE_CHECKING:
     from geoskip.engines.iceberg_columns import IcebergColumns
@@ -49,6 +51,7 @@ _NEEDED = {
 """Values of Spark's settings under which it reads what every other reader does."""
 _FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz": -2_208_988_800_000_000}
 """The first values (1582-10-15 and 1900-01-01) of which Spark's two calendars agree in every zone."""
+_PARTS = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 Agreed = Callable[[Call], bool]
 
 
@@ -59,6 +62,7 @@ def usable(
     reasons: list[str],
     columns: IcebergColumns | None = None,
     named: Predicate = TRUE,
+    schema: Mapping[str, str | None] | None = None,
 ) -> list[IndexEntry]:
     """The indexes of a snapshot that hold for other readers; for each other one a reason is added.
 
@@ -72,6 +76,8 @@ def usable(
         Receives a sentence for each index that is left out.
     columns, named
         Of a table of Iceberg: its columns, and the condition with the names that metadata have for them.
+    schema
+        Of a Delta table: the types of its columns now, None for those with other names in the files.
     """
     found = []
     for entry in header.entries:
@@ -80,11 +86,28 @@ def usable(
         )
         if why is None and columns is not None:
             why = columns.reason_unusable(entry, header, named)
+        if why is None and schema is not None:
+            why = _reason_changed(entry, schema)
         if why is None:
             found.append(entry)
         else:
             reasons.append(f"{entry.name} is not used: {why}")
     return found
+
+
+def _reason_changed(entry: IndexEntry, schema: Mapping[str, str | None]) -> str | None:
+    """The reason why an index is not over the columns that a table has now, or None."""
+    for name, kind in entry.columns:
+        types: dict[str, str | None] = {each.lower(): now for each, now in schema.items()}
+        now: str | None = None
+        for spelt, plain in _PARTS.findall(name):
+            now = types.get((spelt.replace("``", "`") or plain).lower())
+            types = {each.lower(): inner.name for each, inner in sql_type(now or "").fields}
+        if now is None:
+            return f"the table has no column {name} of this name in its files"
+        if sql_type(now) != sql_type(kind):
+            return f"it was built over {name} as {kind}, the table has {now} now"
+    return None
 
 
 def reason_unusable_here(

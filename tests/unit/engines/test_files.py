@@ -24,6 +24,7 @@ from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 from tests.support.indexed_files import SETTINGS, write_files, write_indexed
+from tests.support.odd_datasets import require_feature
 
 TYPES = {"a": "int", "s": "string", "month": "int", "q": "string"}
 INDEXES = (geoskip.MinMax("a"), geoskip.ValueList("s"))
@@ -360,3 +361,31 @@ def test_tables_whose_files_only_their_metadata_know_are_refused(tmp_path: Path,
     for place in (tmp_path, tmp_path / "part=1", tmp_path / "part=1" / "0.parquet"):
         with pytest.raises(InvalidSpecificationError, match=f"{tmp_path} is a table of {name}"):
             geoskip.files(place)
+
+
+def test_conditions_on_a_delta_table_have_the_types_of_now(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path, pa.table({"a": pa.array([1, 2], pa.int32()), "b": [30, 40]}))
+    (name,) = (path.name for path in tmp_path.glob("*.parquet"))
+    tables = {name: pq.ParquetFile(tmp_path / name).read()}
+    indexes = [geoskip.MinMax("a"), geoskip.MinMax("b")]
+    write_indexed(tmp_path, tables, {"a": "int", "b": "bigint"}, indexes, written=True)
+    os.utime(tmp_path / name)
+    assert [len(geoskip.files(tmp_path, where)) for where in ("a = 9999999999", "b < 3", "b > 3")] == [0, 0, 1]
+    require_feature(tmp_path, "columnMapping", **{"delta.columnMapping.mode": "name"})
+    entry = tmp_path / "_delta_log" / f"{1:020}.json"
+    text = entry.read_text()
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):  # the names change places, those in the file stay
+        text = text.replace(f'\\"name\\": \\"{old}\\"', f'\\"name\\": \\"{new}\\"')
+    entry.write_text(text)
+    for where in ("b < 3", p.Comparison("<", p.Column("b", "bigint"), p.Literal(3, "bigint"))):
+        assert len(geoskip.files(tmp_path, where)) == 1
+        assert "its columns have other names in the files" in str(geoskip.files(tmp_path, where).report)
+    assert "the table has no column b of this name in its files" in str(geoskip.files(tmp_path, where).report)
+    entry.unlink()
+    wider = pa.table({"a": pa.array([9999999999]), "b": [30], "late": ["x"]})
+    deltalake.write_deltalake(tmp_path, wider, mode="overwrite", schema_mode="overwrite")
+    for where in ("a = 9999999999", "late = 'x'"):
+        assert len(geoskip.files(tmp_path, where)) == 1
+    assert "built over a as int, the table has bigint now" in str(geoskip.files(tmp_path, "a = 1").report)
+    with pytest.raises(UnknownColumnError, match="no column c"):
+        geoskip.files(tmp_path, "c = 1")

@@ -158,6 +158,9 @@ def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
         assert_frame_equal(frame.filter(where).collect().sort("a"), expected)
         assert geoskip.report(frame).files_kept < 4
         assert_frame_equal(geoskip.scan_polars(tmp_path, where).collect().sort("a"), expected)
+    deltalake.DeltaTable(tmp_path).delete()
+    assert_frame_equal(geoskip.scan_polars(tmp_path).filter(F("a") > 3).collect(), expected.clear())
+    assert geoskip.scan_polars(tmp_path, F("a") > 3).collect().is_empty()
 
 
 @pytest.fixture(scope="module")
