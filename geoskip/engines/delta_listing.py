@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,21 +13,23 @@ import pyarrow as pa
 from geoskip.engines.extras import required
 from geoskip.engines.folder_listing import FolderListing
 from geoskip.engines.usable_indexes import types_of_schema
-from geoskip.errors import InvalidSpecificationError
+from geoskip.errors import GeoskipError, InvalidSpecificationError
 
 _PARTITIONS = ("int", "bigint", "date", "string")
 """Types of partition columns whose values decide."""
+_ESCAPED = re.compile("%[0-9A-Fa-f]{2}")
 _MAPPED = "delta.columnMapping.mode"
 
 
 def listed_table(root: str, below: str) -> FolderListing:
     """List the files of a table's latest version, of all or of those in one of its folders."""
-    table_class = required("deltalake", "a Delta table").DeltaTable
     try:
-        table = table_class(root)
+        table = opened(root, "a Delta table")
         actions = pa.table(table.get_add_actions(flatten=False)).combine_chunks()
         about, features = table.metadata(), table.protocol().reader_features or []
         types: dict[str, str] = types_of_schema(table.schema().to_json())
+    except GeoskipError:
+        raise
     except Exception as error:  # of features that the package does not know
         raise InvalidSpecificationError(f"{root} is a Delta table whose log cannot be read: {error}") from error
     paths = [unquote(path) for path in actions["path"].to_pylist()]
@@ -60,6 +64,20 @@ def listed_table(root: str, below: str) -> FolderListing:
             if used
         ),
     )
+
+
+def opened(root: str, caller: str) -> Any:
+    """Open a table with deltalake.
+
+    Raises InvalidSpecificationError for a folder whose name it takes for that of another.
+    """
+    table_class = required("deltalake", caller).DeltaTable
+    if _ESCAPED.search(os.path.abspath(root)):
+        raise InvalidSpecificationError(
+            f"{root} is a Delta table in a folder whose name looks encoded, and the package deltalake would read the "
+            "log of the folder with the decoded name; rename the folder, or ask through Spark"
+        )
+    return table_class(root)
 
 
 def is_mapped(about: Any) -> bool:

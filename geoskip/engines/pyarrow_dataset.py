@@ -20,14 +20,13 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from geoskip.engines.arrow_expression import predicate_of_arrow
-from geoskip.engines.delta_listing import is_mapped
-from geoskip.engines.extras import required
+from geoskip.engines.delta_listing import is_mapped, opened
 from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.engines.folder_listing import FolderListing, located, table_format
 from geoskip.engines.iceberg_columns import IcebergColumns
 from geoskip.engines.scan_reports import remember
 from geoskip.engines.table_listing import listed_now, refuse_inside, refuse_unlike
-from geoskip.errors import InvalidSpecificationError
+from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import FALSE, TRUE, And, Predicate
 from geoskip.stores.base import Store
 from geoskip.types import SqlType, sql_type
@@ -108,14 +107,15 @@ def _of_delta(path: str | os.PathLike[str], caller: str) -> Any:
     Statistics are no bounds for Arrow, which compares NaN otherwise than Delta: by them it would lose rows, and have
     others that do not match.
     """
-    table_class = required("deltalake", f"{caller} of a Delta table").DeltaTable
     try:
-        table = table_class(os.fspath(path))
+        table = opened(os.fspath(path), f"{caller} of a Delta table")
         if is_mapped(table.metadata()):
-            raise InvalidSpecificationError("its columns have other names in the files (column mapping)")
+            raise ValueError("its columns have other names in the files (column mapping)")
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         whole = table.to_pyarrow_dataset(parquet_read_options=options)
         names = set(table.metadata().partition_columns)
+    except GeoskipError:
+        raise
     except Exception as error:  # deletion vectors and other features that need a Delta reader
         raise InvalidSpecificationError(
             f"{os.fspath(path)} is a Delta table that the package deltalake cannot give to pyarrow: {error}; read it "

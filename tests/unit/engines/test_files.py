@@ -389,3 +389,12 @@ def test_conditions_on_a_delta_table_have_the_types_of_now(tmp_path: Path) -> No
     assert "built over a as int, the table has bigint now" in str(geoskip.files(tmp_path, "a = 1").report)
     with pytest.raises(UnknownColumnError, match="no column c"):
         geoskip.files(tmp_path, "c = 1")
+
+
+def test_a_delta_table_whose_folder_looks_encoded_is_refused(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "a b", pa.table({"a": [1]}))
+    shutil.copytree(tmp_path / "a b", tmp_path / "a%20b")  # deltalake would read the log of the other one
+    assert len(geoskip.files(tmp_path / "a b")) == 1
+    for read in (geoskip.files, geoskip.pyarrow_dataset, geoskip.scan_polars):
+        with pytest.raises(InvalidSpecificationError, match="whose name looks encoded"):
+            read(tmp_path / "a%20b")
