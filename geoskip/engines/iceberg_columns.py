@@ -216,8 +216,9 @@ def _inside(kind: pa.DataType) -> list[pa.Field]:
 
 def _inner(kind: Any) -> Sequence[Any]:
     """The fields in a nested type of Iceberg; none of a plain one."""
-    found: Sequence[Any] = () if kind.is_primitive else kind.fields
-    return found
+    found: Sequence[Any] = kind.fields if kind.is_struct else ()
+    inside = (getattr(kind, name, None) for name in ("element_field", "key_field", "value_field"))
+    return found or [each for each in inside if each is not None]
 
 
 def _structs(fields: Sequence[Any], above: int | None) -> Iterator[tuple[tuple[int | None, str], Any]]:

@@ -391,3 +391,16 @@ def test_versions_folders_and_other_places(spark: Any, table: str, tmp_path: Pat
     spark.sql(f"CALL ice.system.add_files(table => '{name}', source_table => '`parquet`.`{tmp_path}`')").collect()
     with pytest.raises(InvalidSpecificationError, match=r"files outside of its folder, such as .*ask through Spark"):
         geoskip.files(place)
+
+
+def test_a_table_with_lists_and_maps(spark: Any, table: str) -> None:
+    kinds = "temp INT, l ARRAY<STRUCT<q: INT>>, m MAP<STRING, STRUCT<r: INT>>"
+    spark.sql(f"CREATE TABLE {table} ({kinds}) USING iceberg")
+    for number in range(3):
+        nested = f"array(named_struct('q', {number})), map('k', named_struct('r', {number}))"
+        spark.sql(f"INSERT INTO {table} SELECT {number}, {nested}")
+    geoskip.dataset(spark, table=table).create_index(MinMax("temp"))
+    check(spark, table, "temp > 1", "col('temp') > 1", 1)
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN l.element.q TO s")
+    check(spark, table, "temp > 1", "col('temp') > 1", 1, readers=["polars"])
+    refused(spark, table, "col('temp') > 1", "in element in l", ["pyarrow", "duckdb"])
