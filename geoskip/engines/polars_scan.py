@@ -192,6 +192,12 @@ class _PolarsIcebergTable(_PolarsDataset):
             names = list(self.schema) if columns is None else columns
             read = {*names, *(predicate.meta.root_names() if predicate is not None else ())} or {*list(self.schema)[:1]}
             schema = table.schema().select(*read)
+            for each in schema.fields:
+                if _loses_null(each.field_type):
+                    raise InvalidSpecificationError(
+                        f"the package pyiceberg reads NULL as an empty list or map in the column {each.name} of "
+                        f"{self.found.root}; select other columns, or read it through Spark"
+                    )
             scan = arrow.ArrowScan(table.metadata, table.io, schema, expressions.AlwaysTrue(), limit=most)
             for found in [scan.to_table([])] if not tasks else scan.to_record_batches(tasks):
                 frame = self.pl.from_arrow(found).cast({name: self.schema[name] for name in found.schema.names})
@@ -201,6 +207,13 @@ class _PolarsIcebergTable(_PolarsDataset):
 
 
 _READERS: dict[str | None, type[_PolarsDataset]] = {"Delta": _PolarsDeltaTable, "Iceberg": _PolarsIcebergTable}
+
+
+def _loses_null(kind: Any) -> bool:
+    """True of types with a map or a list of nested values: pyiceberg forgets their NULLs."""
+    if kind.is_struct:
+        return any(_loses_null(each.field_type) for each in kind.fields)
+    return hasattr(kind, "key_type") or (hasattr(kind, "element_type") and not kind.element_type.is_primitive)
 
 
 def _keys(path: str) -> list[str]:

@@ -404,3 +404,7 @@ def test_a_table_with_lists_and_maps(spark: Any, table: str) -> None:
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN l.element.q TO s")
     check(spark, table, "temp > 1", "col('temp') > 1", 1, readers=["polars"])
     refused(spark, table, "col('temp') > 1", "in element in l", ["pyarrow", "duckdb"])
+    frame = geoskip.scan_polars(place_of(spark, table))
+    for column in ("l", "m"):
+        with pytest.raises(Exception, match="reads NULL as an empty list or map in the column"):
+            frame.select(column).collect()
