@@ -13,7 +13,7 @@ BloomFilter Prefix Suffix       files for bytes
 Formatted                       calls of one column of text: ``get_agent_name(user_agent)``, ``regexp_extract``
 GeoBox                          geometries, and pairs of numbers that one condition, or one AND, reads
 MetricDist                      texts, arrays and numbers of one condition, with each metric that takes their types
-several MinMax                  comparisons of several columns, which one index alone does not serve
+several MinMax                  comparisons of several columns or expressions, which one index alone does not serve
 =============================== ==================================================================================
 
 An expression with constants in it, such as the distance from one place, answers queries for that place alone. It is
@@ -32,6 +32,7 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.advisor.condition_text import sql_text
+from geoskip.bounds import uncast
 from geoskip.clauses import KEEP_ALL, all_of, parts_of
 from geoskip.errors import GeoskipError
 from geoskip.indexes.affix import Prefix, Suffix
@@ -133,11 +134,13 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
         for call in expressions:
             if isinstance(call, Call) and not (direct and _has_constants(call) and read[call] < 2):
                 admit(_of_call(call, geometry=not pair), vertex)
-        several = [MinMax(column.name).bind([column]) for column in columns]
-        alone = any(serves([index], vertex, templates) for index in several)
-        if 1 < len(several) <= _MOST_TOGETHER and not alone and serves(several, vertex, templates):
-            found.update((str(index), index) for index in several if str(index) not in found)
-            together[tuple(map(str, several))] = None
+        for sides in (columns, [side for side in _sides(vertex) if side in expressions]):
+            several = [index for side in sides for index in _built(MinMax, [side])]
+            alone = any(serves([index], vertex, templates) for index in several)
+            if 1 < len(several) <= _MOST_TOGETHER and not alone and serves(several, vertex, templates):
+                found.update((str(index), index) for index in several if str(index) not in found)
+                together[tuple(map(str, several))] = None
+                break
     for tree in trees:
         for conjunction in walk(tree):
             if isinstance(conjunction, And) and len(numbers := _limited(conjunction)) == 2:
@@ -198,6 +201,11 @@ def _expressions(vertex: Predicate) -> Iterator[Predicate]:
             isinstance(node, Call) and columns_of(node) and all(map(_is_known, walk(node)))
         ):
             yield node
+
+
+def _sides(vertex: Predicate) -> list[Predicate]:
+    """The sides of a comparison of two expressions."""
+    return [uncast(vertex.left), uncast(vertex.right)] if isinstance(vertex, Comparison) else []
 
 
 def _is_known(node: Predicate) -> bool:

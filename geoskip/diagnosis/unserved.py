@@ -276,7 +276,8 @@ class LabelledCondition:
         missing = [subject for subject in _subjects(test) if not columns_of(subject) <= _all_columns(near)]
         subject = condensed(str(missing[0] if missing else test))
         unmapped = ", a function without a mapping" if missing and _is_unmapped(missing[0]) else ""
-        return UnservedPart(part, f"no index over {subject}{unmapped}", suggestion, indexes=names)
+        none = "" if suggestion else ", and there is none to suggest"
+        return UnservedPart(part, f"no index over {subject}{unmapped}{none}", suggestion, indexes=names)
 
 
 def _is_plain(test: Predicate) -> bool:

@@ -100,6 +100,9 @@ def test_an_expression_with_constants_is_proposed_where_several_conditions_read_
 
 def test_bounds_of_two_columns_are_named_as_a_group() -> None:
     assert index_candidates([Comparison("<", START, END)]).together == (("minmax(start)", "minmax(end)"),)
+    sides = [Call("greatest", (START, END), type="bigint"), Call("least", (START, END), type="bigint")]
+    names = ("minmax(greatest(start, end))", "minmax(least(start, end))")
+    assert index_candidates([Comparison("=", *sides)]).together == (names,)
 
 
 @pytest.mark.parametrize("condition", [condition for condition, _ in EXPECTED], ids=lambda each: str(each)[:60])

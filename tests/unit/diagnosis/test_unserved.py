@@ -36,6 +36,7 @@ load_mappings()
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 ID, TEMP, ZIP = Column("id", "bigint"), Column("temp", "double"), Column("zip", "int")
 CITY, WORD, LINE = Column("city", "string"), Column("word", "string"), Column("line", "string")
+SEATS, FLOOR, TAGS = Column("seats", "bigint"), Column("floor", "bigint"), Column("tags", "array<int>")
 LNG, LAT, X, Y = (Column(name, "double") for name in ("lng", "lat", "x", "y"))
 
 
@@ -100,6 +101,10 @@ CASES: list[tuple[Predicate, list[Index], list[str]]] = [
     (Not(IsNull(TEMP)), [MINMAX], []),
     (And((Not(IsNull(TEMP)), Not(IsNull(CITY)))), [MINMAX],
      ["only temp IS NOT NULL AND city IS NOT NULL reach its files, which few files fail"]),
+    (Comparison("=", call("greatest", "Greatest", ID, SEATS, type="bigint"), call("abs", "Abs", FLOOR, type="bigint")),
+     [MINMAX], ['no index over greatest(id, seats): MinMax("greatest(id, seats)")']),
+    (Comparison("=", TAGS, Literal((1,), "array<int>")),
+     [MINMAX], ["no index over tags, and there is none to suggest"]),
     (IsNull(CITY), [MINMAX], ['no index over city: MinMax("city")']),
     # a function of a column without an index
     (LEVENSHTEIN, [MINMAX], ["no index over levenshtein(word, 'x'): MetricDist(\"word\", metric=\"levenshtein\")"]),
