@@ -18,6 +18,8 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError
 _PARTITIONS = ("int", "bigint", "date", "string")
 """Types of partition columns whose values decide."""
 _ESCAPED = re.compile("%[0-9A-Fa-f]{2}")
+_WIDENED = frozenset(["typeWidening", "typeWidening-preview"])
+"""Features by which files may have floats in a column of doubles: DuckDB would compare them as floats."""
 _MAPPED = "delta.columnMapping.mode"
 
 
@@ -60,7 +62,11 @@ def listed_table(root: str, below: str) -> FolderListing:
         notes=tuple(notes),
         unlike=" and ".join(
             name
-            for name, used in (("deletion vectors", "deletionVectors" in features), ("column mapping", mapped))
+            for name, used in (
+                ("deletion vectors", "deletionVectors" in features),
+                ("column mapping", mapped),
+                ("type widening", not _WIDENED.isdisjoint(features)),
+            )
             if used
         ),
     )

@@ -194,9 +194,14 @@ def test_a_delta_table_whose_rows_are_not_those_of_its_files_is_refused(con: Any
     assert con.execute("SELECT 1").fetchall() == [(1,)]
     with pytest.raises(InvalidSpecificationError, match=message):
         con.register_dataset("t", delta)
-    require_feature(delta, "columnMapping", **{"delta.columnMapping.mode": "name"})
-    with pytest.raises(InvalidSpecificationError, match="a table of Delta with column mapping"):
-        con.register_dataset("t", delta)
+    mapped = {"delta.columnMapping.mode": "name"}
+    for feature, settings, words in (
+        ("typeWidening", {}, "type widening"),  # in files with floats of a column of doubles DuckDB loses rows
+        ("columnMapping", mapped, "column mapping"),
+    ):
+        require_feature(delta, feature, **settings)
+        with pytest.raises(InvalidSpecificationError, match=f"a table of Delta with {words}"):
+            con.register_dataset("t", delta)
 
 
 @pytest.mark.parametrize("value", ["null", True, 1.5], ids=str)
