@@ -170,9 +170,8 @@ class _PolarsDeltaTable(_PolarsDataset):
 
     def frame(self, kept: KeptFiles) -> Any:
         whole = whole_dataset(self.path, "geoskip.scan_polars()")
-        floats = any(word in str(kind) for kind in whole.schema.types for word in ("float", "double"))
-        # NaN is above all numbers to polars, and to pyarrow it compares as false
-        return self.pl.scan_pyarrow_dataset(without_skipped(whole, self.path, kept), allow_pyarrow_filter=not floats)
+        # pyarrow would take NULL for not in a list, and compares NaN as false, which is above all numbers to polars
+        return self.pl.scan_pyarrow_dataset(without_skipped(whole, self.path, kept), allow_pyarrow_filter=False)
 
 
 class _PolarsIcebergTable(_PolarsDataset):

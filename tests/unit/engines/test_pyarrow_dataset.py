@@ -215,6 +215,13 @@ def test_statistics_of_a_delta_log_are_no_bounds_for_arrow(tmp_path: Path) -> No
     assert set(geoskip.pyarrow_dataset(tmp_path).to_table()["t"].to_pylist()) == set(times)
 
 
+def test_null_is_in_no_list_and_out_of_none_for_polars(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path, pa.table({"n": [1, None, 3]}))
+    condition = ~pl.col("n").is_in([3])
+    for frame in (geoskip.scan_polars(tmp_path, condition), geoskip.scan_polars(tmp_path).filter(condition)):
+        assert frame.collect()["n"].to_list() == [1]
+
+
 def test_a_delta_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path, pa.table({"a": [1]}))
     require_feature(tmp_path, "columnMapping", **{"delta.columnMapping.mode": "name"})
