@@ -28,6 +28,17 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
+def misspelt(name: str, options: Iterable[str]) -> str | None:
+    """The option that was probably meant by a name that is none; None where the name is like none of them.
+
+    >>> misspelt("autoRefresh", ["metadata", "auto_refresh"]), misspelt("header", ["metadata"])
+    ('auto_refresh', None)
+    """
+    plain = {option.replace("_", ""): option for option in options}
+    near = get_close_matches(name.lower().replace("_", ""), plain, 1, 0.8)
+    return plain[near[0]] if near else None
+
+
 class GeoskipError(Exception):
     """The root of every error that geoskip raises."""
 

@@ -97,8 +97,7 @@ def _of_shapely(name: str, takes: str, returns: str, optional: int, body: Body) 
         if present.any():
             values = [_read_all(kind, column[present]) for kind, column in zip(kinds, columns, strict=False)]
             with np.errstate(all="ignore"):
-                answers = np.asarray(body(*values))
-            out[present] = _write_all(returns, answers) if answers.ndim else _write_all(returns, answers[None])[0]
+                out[present] = _write_all(returns, np.atleast_1d(body(*values)))  # one of constants is that of all
         return pandas.Series(out, dtype=object)  # else pandas 3 makes NaN of None among texts
 
     for form, suffix in ((row, ""), (vectorised, ".vectorised")):  # workers find both by these names

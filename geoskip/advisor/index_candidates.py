@@ -134,7 +134,7 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
         for call in expressions:
             if isinstance(call, Call) and not (direct and _has_constants(call) and read[call] < 2):
                 admit(_of_call(call, geometry=not pair), vertex)
-        for sides in (columns, [side for side in _sides(vertex) if side in expressions]):
+        for sides in dict.fromkeys([tuple(columns), tuple(side for side in _sides(vertex) if side in expressions)]):
             several = [index for side in sides for index in _built(MinMax, [side])]
             alone = any(serves([index], vertex, templates) for index in several)
             if 1 < len(several) <= _MOST_TOGETHER and not alone and serves(several, vertex, templates):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,7 +16,6 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError
 
 _PARTITIONS = ("int", "bigint", "date", "string")
 """Types of partition columns whose values decide."""
-_ESCAPED = re.compile("%[0-9A-Fa-f]{2}")
 _WIDENED = frozenset(["typeWidening", "typeWidening-preview"])
 """Features by which files may have floats in a column of doubles: DuckDB would compare them as floats."""
 _MAPPED = "delta.columnMapping.mode"
@@ -78,7 +76,7 @@ def opened(root: str, caller: str) -> Any:
     Raises InvalidSpecificationError for a folder whose name it takes for that of another.
     """
     table_class = required("deltalake", caller).DeltaTable
-    if _ESCAPED.search(os.path.abspath(root)):
+    if unquote(os.path.abspath(root)) != os.path.abspath(root):
         raise InvalidSpecificationError(
             f"{root} is a Delta table in a folder whose name looks encoded, and the package deltalake would read the "
             "log of the folder with the decoded name; rename the folder, or ask through Spark"

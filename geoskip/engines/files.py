@@ -158,7 +158,7 @@ def files(
     snapshot = snapshot_or_reason(root, store, metadata, reasons)
     types: Mapping[str, str | None] = _types(found, snapshot)
     partitions = _partitions(found, snapshot, types)
-    is_complete = snapshot is not None or found.columns is not None or found.schema is not None
+    is_complete = snapshot is not None or found.table_types is not None
     columns = {**(types if is_complete else _types_in_a_file(found)), **partitions.types}
     names = tuple(columns) if is_complete else None
     predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
@@ -228,10 +228,8 @@ def _types_in_a_file(found: FolderListing) -> dict[str, str]:
 
 def _types(found: FolderListing, snapshot: Snapshot | None) -> Mapping[str, str | None]:
     """Spark's types of the columns, by the metadata; of a table by the version that was listed."""
-    if found.columns is not None:
-        return found.columns.types
-    if found.schema is not None:
-        return found.schema
+    if found.table_types is not None:
+        return found.table_types
     return {} if snapshot is None else snapshot.files.cached("schema", lambda: schema_types(snapshot.header))
 
 

@@ -84,6 +84,11 @@ class FolderListing:
     def __repr__(self) -> str:
         return f"<listing of {os.path.join(self.root, self.below)}: {len(self):,} files>"
 
+    @property
+    def table_types(self) -> Mapping[str, str | None] | None:
+        """Spark's types of a table's columns, by the version that was listed; None of plain files."""
+        return self.schema if self.columns is None else self.columns.types
+
     @cached_property
     def sizes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The bytes of each named file."""

@@ -8,7 +8,6 @@ nothing depends on the table still having its old schemas.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -19,14 +18,13 @@ import pyarrow as pa
 from geoskip.errors import InvalidSpecificationError
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Column, Predicate, transform, walk
-from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.bound_indexes import parts_of_name, quoted
 from geoskip.sources.dependencies import ID_OF
 
 _TYPES = {
     "boolean": "boolean", "int": "int", "long": "bigint", "float": "float", "double": "double", "date": "date",
     "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "string": "string", "uuid": "string", "binary": "binary",
 }  # fmt: skip
-_PARTS = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 _ID = b"PARQUET:field_id"
 
 
@@ -92,7 +90,7 @@ class IcebergColumns:
             {column.name: spark_type(column.field_type) for column in schema.fields},
             ids,
             {key: names.lasting(each, key[0]) for key, each in fields.items()},
-            mapping is not None or any(_may_have_floats(file, schema.fields) for file in files),
+            mapping is not None or _may_have_floats(files, schema.fields),
             fields,
         )
 
@@ -107,8 +105,8 @@ class IcebergColumns:
     def _lasting(self, column: Column) -> Column:
         above: int | None = None
         parts, kind = [], None
-        for spelt, plain in _PARTS.findall(column.name):
-            key = (above, spelt.replace("``", "`") or plain)
+        for part in parts_of_name(column.name):
+            key = (above, part)
             found = self._fields.get(key)
             if found is None:
                 return Column(f"{column.name} is no column#", column.type)
@@ -159,8 +157,9 @@ class IcebergColumns:
         """
         inside = [file.field(number) for number in range(len(file))]
         if by_id:
-            names = {-1: "", **{each.field_id: each.name for each in self.schema.fields}}
-            inside = [each.with_name(names[_id(each)] or each.name) for each in inside if _id(each) in names]
+            names = {each.field_id: each.name for each in self.schema.fields}
+            inside = [each.with_name(names.get(_id(each), each.name)) for each in inside
+                      if _id(each) in names or _id(each) < 0]  # fmt: skip
         why = _difference(self.schema.fields, inside, of_files, by_id)
         if why is not None:
             raise InvalidSpecificationError(
@@ -169,10 +168,10 @@ class IcebergColumns:
             )
 
 
-def _may_have_floats(file: Any, fields: Sequence[Any]) -> bool:
-    """False where the bounds of a file show that its columns of doubles were doubles when it was written."""
-    bounds = file.lower_bounds or {}
-    return any(str(each.field_type) == "double" and len(bounds.get(each.field_id, b"")) != 8 for each in fields)
+def _may_have_floats(files: Sequence[Any], fields: Sequence[Any]) -> bool:
+    """False where the bounds of files show that columns of doubles were doubles when these were written."""
+    doubles = [each.field_id for each in fields if str(each.field_type) == "double"]
+    return any(len((file.lower_bounds or {}).get(each, b"")) != 8 for each in doubles for file in files)
 
 
 def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: bool, by_id: bool) -> str | None:

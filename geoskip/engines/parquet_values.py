@@ -8,7 +8,6 @@ and calls of Python functions. A file that only Spark could read gets a problem 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,6 +23,7 @@ from geoskip.indexes.base import Index
 from geoskip.indexes.stored_bounds import sharing
 from geoskip.predicates import Call, Column, Literal, Predicate, walk
 from geoskip.sources.arrow_reader import FileResult, ValueGatherer, is_encrypted, is_signed, one_array, store_summaries
+from geoskip.sources.bound_indexes import parts_of_name
 from geoskip.sources.footers import least_value
 from geoskip.sources.offered_functions import offered_by_name
 from geoskip.types import SqlType, sql_type
@@ -306,16 +306,6 @@ def rebased(days: pa.Array) -> pa.Array:
     same = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day
     found = np.where(numbers < _GREGORIAN, same, numbers).astype(np.int32)
     return pa.array(found, mask=np.asarray(days.is_null())).cast(pa.date32())
-
-
-def parts_of_name(name: str) -> list[str]:
-    """Parts of a column's name in a predicate.
-
-    >>> parts_of_name("a.`b.c`.`d``e`")
-    ['a', 'b.c', 'd`e']
-    """
-    parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name)
-    return [quoted.replace("``", "`") or plain for quoted, plain in parts]
 
 
 # --- functions --------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class _PolarsDataset:
         self.reasons: tuple[str, ...] = ()
         self.found = listing(path, store=store, metadata=metadata)
         self.start = os.path.abspath(os.fspath(path))
-        if not len(self.found) and self.found.columns is None and self.found.schema is None:
+        if not len(self.found) and self.found.table_types is None:
             raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
         self.schema = self._read_schema()
 

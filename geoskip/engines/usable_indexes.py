@@ -9,7 +9,6 @@ files by old writers whatever its settings are.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from geoskip.predicates import (
 )
 from geoskip.registry import current
 from geoskip.rules import name_of
+from geoskip.sources.bound_indexes import parts_of_name
 from geoskip.sources.dependencies import DEFAULT_OF, DEFINITION_OF, ID_OF, same_place
 from geoskip.sources.settings import SETTINGS_OF
 from geoskip.types import sql_type
@@ -51,7 +51,6 @@ _NEEDED = {
 """Values of Spark's settings under which it reads what every other reader does."""
 _FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz": -2_208_988_800_000_000}
 """The first values (1582-10-15 and 1900-01-01) of which Spark's two calendars agree in every zone."""
-_PARTS = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 Agreed = Callable[[Call], bool]
 
 
@@ -97,11 +96,11 @@ def usable(
 
 def _reason_changed(entry: IndexEntry, schema: Mapping[str, str | None]) -> str | None:
     """The reason why an index is not over the columns that a table has now, or None."""
+    top: dict[str, str | None] = {each.lower(): now for each, now in schema.items()}
     for name, kind in entry.columns:
-        types: dict[str, str | None] = {each.lower(): now for each, now in schema.items()}
-        now: str | None = None
-        for spelt, plain in _PARTS.findall(name):
-            now = types.get((spelt.replace("``", "`") or plain).lower())
+        types, now = top, None
+        for part in parts_of_name(name):
+            now = types.get(part.lower())
             types = {each.lower(): inner.name for each, inner in sql_type(now or "").fields}
         if now is None:
             return f"the table has no column {name} of this name in its files"

@@ -63,6 +63,16 @@ def quoted(part: str) -> str:
     return part if part.replace("_", "a").isalnum() else backquoted(part)
 
 
+def parts_of_name(name: str) -> list[str]:
+    """Parts of a column's name in a predicate.
+
+    >>> parts_of_name("a.`b.c`.`d``e`")
+    ['a', 'b.c', 'd`e']
+    """
+    parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name)
+    return [quoted.replace("``", "`") or plain for quoted, plain in parts]
+
+
 def backquoted(part: str) -> str:
     """One part of a column's name in backquotes."""
     return "`" + part.replace("`", "``") + "`"

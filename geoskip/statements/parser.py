@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any
 
-from geoskip.errors import InvalidSpecificationError, StatementError
+from geoskip.errors import InvalidSpecificationError, StatementError, misspelt
 from geoskip.lifecycle.verbs import duration
 from geoskip.statements.index_items import LiteralReader, parse_item
 from geoskip.statements.statement import (
@@ -238,9 +237,8 @@ class _StatementParser:
             raise self.error(
                 f"a statement has no option {key}", name.span, "geoskip.dataset() in Python takes it as an argument"
             )
-        plain = {option.replace("_", ""): option for option in _OWN_OPTIONS}
-        if near := get_close_matches(key.lower().replace("_", ""), plain, 1, 0.8):
-            raise self.error(f"there is no option {key}", name.span, f"did you mean {plain[near[0]]}?")
+        if meant := misspelt(key, _OWN_OPTIONS):
+            raise self.error(f"there is no option {key}", name.span, f"did you mean {meant}?")
         return key
 
     # --- tokens ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.engines.statistics import statistics_of
-from geoskip.errors import GeoskipError, InvalidSpecificationError
+from geoskip.errors import GeoskipError, InvalidSpecificationError, misspelt
 from geoskip.indexes.base import Index
 from geoskip.layout.layout_report import LayoutReport
 from geoskip.layout.specification import Layout
@@ -131,12 +130,9 @@ def dataset(
 
 def check_spelling(call: Callable[..., Any], options: Iterable[str]) -> None:
     """Raise for a misspelt argument of a call, which would be taken for an option of Spark's and ignored."""
-    arguments = {name.replace("_", ""): name for name in getattr(call, "__kwdefaults__", None) or ()}
     for name in options:
-        if near := difflib.get_close_matches(name.lower().replace("_", ""), arguments, 1, 0.8):
-            raise InvalidSpecificationError(
-                f"{call.__name__}() has no argument {name}; did you mean {arguments[near[0]]}=?"
-            )
+        if meant := misspelt(name, getattr(call, "__kwdefaults__", None) or ()):
+            raise InvalidSpecificationError(f"{call.__name__}() has no argument {name}; did you mean {meant}=?")
 
 
 def _path(given: object, name: str) -> str:
