@@ -350,9 +350,10 @@ class Decision:
         return tuple(found)
 
     def effects(self, among: Mask | None = None) -> tuple[tuple[str, int], ...]:
-        """Used clauses with the number of files that each alone skips, in descending order."""
-        parts = (part for part in parts_of(self.clause) if part is not KEEP_ALL)
-        return tuple(sorted(((_text(part), self.skips(part, among)) for part in parts), key=lambda pair: -pair[1]))
+        """Used clauses, each text once, with the number of files that each alone skips, in descending order."""
+        parts = {_text(part): part for part in parts_of(self.clause) if part is not KEEP_ALL}
+        counts = ((text, self.skips(part, among)) for text, part in parts.items())
+        return tuple(sorted(counts, key=lambda pair: -pair[1]))
 
     def skips(self, clause: Clause, among: Mask | None = None) -> int:
         """Number of the files, or of those ``among``, that a clause skips."""

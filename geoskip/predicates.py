@@ -7,7 +7,7 @@ expression trees (Extensible Data Skipping, section II-A2): ``temp > 101`` is a 
 >>> Comparison(">", Column("temp"), Literal(101))
 temp > 101
 >>> Or((Comparison("<", Literal(5), Column("a")), Not(Not(IsNull(Column("b"))))))
-(5 < a OR NOT NOT b IS NULL)
+(5 < a OR NOT b IS NOT NULL)
 >>> normalise(_)
 (a > 5 OR b IS NULL)
 
@@ -162,8 +162,15 @@ class Call(Predicate):
 
     def pieces(self) -> Sequence[str | Predicate]:
         """Return an operator between its operands, or a name with its arguments in parentheses."""
-        if len(self.args) == 2 and not self.name[:1].isalpha():
-            return ("(", self.args[0], f" {self.name} ", self.args[1], ")")
+        match self.name, self.args:
+            case ("getarrayitem" | "getmapvalue", (values, key)):
+                return (values, "[", key, "]")
+            case ("lambdafunction", (body, *variables)):
+                return ("(", *_joined(", ", variables), ") -> ", body)
+            case ("namedlambdavariable", ()) if len(self.flags) == 2:  # named by depth and position
+                return (f"{'xyz'[int(self.flags[1])]}{int(self.flags[0]) or ''}",)
+            case (operator, (left, right)) if not operator[:1].isalpha():
+                return ("(", left, f" {operator} ", right, ")")
         return (f"{self.name}(", *_joined(", ", self.args), ")")
 
 
@@ -278,7 +285,15 @@ class Not(_BooleanVertex):
     """NOT child: NULL stays NULL."""
 
     child: Predicate
-    form = "NOT {child}"
+
+    def pieces(self) -> Sequence[str | Predicate]:
+        """Return the words of a negation."""
+        match self.child:
+            case IsNull(child):
+                return (child, " IS NOT NULL")
+            case Comparison("=", left, right):
+                return (left, " <> ", right)
+        return ("NOT ", self.child)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -306,11 +321,8 @@ def children(node: Predicate) -> tuple[Predicate, ...]:
     (a, 1)
     """
     kind: Any = type(node)
-    names = _names(kind)
-    if not names:
-        return ()
     found: list[Predicate] = []
-    for name in names:
+    for name in _names(kind):
         value = getattr(node, name)
         if isinstance(value, Predicate):
             found.append(value)
@@ -322,11 +334,8 @@ def children(node: Predicate) -> tuple[Predicate, ...]:
 @functools.cache
 def _names(kind: Any) -> tuple[str, ...]:
     """The fields of a vertex type that may hold vertices."""
-    known = {"op", "name", "text", "type", "value", "values"}
-    return tuple(f.name for f in fields(kind) if f.name not in known and f.type not in _OF_NO_VERTICES)
-
-
-_OF_NO_VERTICES = ("str", "str | None", "bool", "tuple[str, ...]")
+    without = ("str", "str | None", "bool", "tuple[str, ...]", "Any", "tuple[Literal, ...]")
+    return tuple(field.name for field in fields(kind) if field.type not in without)
 
 
 def walk(node: Predicate) -> Iterator[Predicate]:
@@ -398,25 +407,19 @@ def normalise(node: Predicate) -> Predicate:
     >>> normalise(Not(Comparison("<", Column("a"), Literal(1))))
     a >= 1
     >>> normalise(Comparison("=", IsNull(Column("a")), FALSE))
-    NOT a IS NULL
+    a IS NOT NULL
     >>> normalise(And((IsNull(Column("a")), And((IsNull(Column("b")), IsNull(Column("c")))))))
     (a IS NULL AND b IS NULL AND c IS NULL)
     """
     return transform(node, _normalise_vertex)
 
 
-def _is_condition(node: Predicate) -> bool:
-    return isinstance(node, _BooleanVertex) or (isinstance(node, Call) and node.type == "boolean")
-
-
 def _normalise_vertex(node: Predicate) -> Predicate:
     match node:
         case Comparison(op, Literal() as left, right) if not isinstance(right, Literal):
             return _normalise_vertex(Comparison(FLIPPED[op], right, left))
-        case Comparison("=", left, Literal(True)) if _is_condition(left):
-            return left
-        case Comparison("=", left, Literal(False)) if _is_condition(left):
-            return _normalise_vertex(Not(left))
+        case Comparison("=", _BooleanVertex() | Call(type="boolean") as condition, Literal(bool() as value)):
+            return condition if value else _normalise_vertex(Not(condition))
         case Comparison("<=>", left, Literal(None)):
             return IsNull(left)
         case Not(Not(child)):

@@ -122,9 +122,11 @@ class Scan:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The reasons, and before them the number of files without metadata."""
+        """The reasons, after the number of files without metadata; one where indexes serve and skip nothing."""
         if not self.files_unindexed:
-            return self.reasons
+            if self.reasons or self.files_kept < self.files_total or not self.clauses():
+                return self.reasons
+            return ("by the indexes that serve the condition, each file may hold a match: see geoskip.why_not()",)
         count = count_of(self.files_unindexed, "file")
         return (
             f"{count} without metadata, new, changed or left out: dataset.refresh_index() indexes what it can",

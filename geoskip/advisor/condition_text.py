@@ -60,6 +60,10 @@ def sql_text(node: Predicate) -> str | None:
             return _filled(f"{'TRY_' * node.tries}CAST({{}} AS {kind})", child)
         case Call(name, (left, right)) if name in _OPERATORS:
             return _filled(f"({{}} {name} {{}})", left, right)
+        case Call("lambdafunction", (body, *variables)):
+            return _filled(f"({', '.join(map(str, variables))}) -> {{}}", body)
+        case Call("namedlambdavariable"):
+            return str(node)
         case Call("getarrayitem" | "getmapvalue", (child, key)):
             return _filled("{}[{}]", child, key)
         case Call("element_at", (Call("stringsplitsql", parts), number)):
@@ -158,6 +162,10 @@ def _shape(node: Predicate, *, outermost: bool = False) -> str:
         case And(parts) | Or(parts):
             text = (" AND " if isinstance(node, And) else " OR ").join(sorted(set(map(_shape, parts))))
             return text if outermost or len(parts) == 1 else f"({text})"
+        case Not(IsNull(child)):
+            return f"{_shape(child)} IS NOT NULL"
+        case Not(Comparison("=", left, right)):
+            return f"{_shape(left)} <> {_shape(right)}"
         case Not(child):
             return f"NOT {_shape(child)}"
         case IsNull(child):

@@ -197,9 +197,7 @@ def _tests(tree: Predicate) -> list[Predicate]:
 def _expressions(vertex: Predicate) -> Iterator[Predicate]:
     """Iterate over what an index may be over: columns, and calls that depend on the row alone."""
     for node in walk(vertex):
-        if isinstance(node, Column) or (
-            isinstance(node, Call) and columns_of(node) and all(map(_is_known, walk(node)))
-        ):
+        if isinstance(node, Column) or (isinstance(node, Call) and columns_of(node) and _has_value(node)):
             yield node
 
 
@@ -208,9 +206,13 @@ def _sides(vertex: Predicate) -> list[Predicate]:
     return [uncast(vertex.left), uncast(vertex.right)] if isinstance(vertex, Comparison) else []
 
 
-def _is_known(node: Predicate) -> bool:
-    """False for what is not translated, and for variables, which have no value by themselves."""
-    return not isinstance(node, Opaque) and not (getattr(node, "implementation", None) or "").endswith("Variable")
+def _has_value(call: Call) -> bool:
+    """False with parts that are not translated, for lambdas, and for what reads a variable of a lambda around it."""
+    within = list(walk(call))
+    calls = [node for node in within if isinstance(node, Call)]
+    bound = {variable for each in calls if each.name == "lambdafunction" for variable in each.args[1:]}
+    free = {each for each in calls if each.name == "namedlambdavariable"} - bound
+    return call.name != "lambdafunction" and not free and not any(isinstance(node, Opaque) for node in within)
 
 
 def _is_direct(index: Index) -> bool:

@@ -12,8 +12,9 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
-from geoskip.predicates import Call, Column, Predicate, walk
+from geoskip.predicates import Call, Predicate, walk
 from geoskip.registry import current
+from geoskip.types import sql_type
 
 __all__ = ["best_index", "code_of", "is_of_user"]
 
@@ -32,7 +33,7 @@ def code_of(index: Index | None) -> str:
 
 
 def best_index(candidates: Sequence[Index], test: Predicate) -> Index | None:
-    """The index to suggest for a test: one made for its functions, else bounds of columns, else lists."""
+    """The index to suggest for a test: one made for its functions, else bounds or a list, of columns first."""
     calls = [node for node in walk(test) if isinstance(node, Call) and node.name not in ("if", "coalesce")]
     order: list[type[Index]] = [MetricDist, GeoBox] if calls else []
     if any(call.name == "regexp_extract" for call in calls):
@@ -43,9 +44,12 @@ def best_index(candidates: Sequence[Index], test: Predicate) -> Index | None:
         order = [Formatted]
     order += _ORDER
 
-    def rank(index: Index) -> int:
-        of_calls = isinstance(index, MinMax) and not all(isinstance(bound, Column) for bound in index.bound)
-        return order.index(type(index)) if type(index) in order and not of_calls else len(order)
+    def rank(index: Index) -> tuple[int, int]:
+        computed = [bound for bound in index.bound if isinstance(bound, Call)]
+        if isinstance(index, MinMax) and computed:  # as a list of them, but for texts
+            of_text = any(sql_type(call.type).is_text for call in computed)
+            return (len(order), 0) if of_text else (order.index(ValueList), 1)
+        return order.index(type(index)) if type(index) in order else len(order), 2 if computed else 0
 
     return min(candidates, key=rank, default=None)
 

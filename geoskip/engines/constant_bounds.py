@@ -103,7 +103,7 @@ def compared(op: str, column: Column, constant: Constant, engine: Engine) -> tup
         nothing is known.
 
     >>> compared("!=", Column("x", "double"), Constant("float", math.nan), Engine(ieee=True))
-    (NOT x IS NULL, False)
+    (x IS NOT NULL, False)
     >>> compared(">", Column("d", "decimal(10,2)"), Constant.number("decimal", Decimal("1.505")), Engine(ieee=True))
     (d > 1.50, d <= 1.50)
     """

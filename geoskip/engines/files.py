@@ -421,7 +421,7 @@ class _Question:
             effects = decision.effects(among) if decision.clause is not KEEP_NONE else ()
             if decision.clause is KEEP_NONE:
                 effects = (("partition columns", int(np.count_nonzero(among))),)
-            for text, count in dict(effects).items():  # a decision may name a clause twice
+            for text, count in effects:
                 sums[text] = sums.get(text, 0) + count
         return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
 

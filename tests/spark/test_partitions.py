@@ -134,7 +134,7 @@ def test_many_partitions(spark: Any, tmp_path: Path) -> None:
     assert kept(same_as_off(lambda: frame().where("p = 45 OR temp = 7"))) == (3, 50)
     each = same_as_off(lambda: frame().where("temp > p"))
     assert kept(each) == (5, 50)
-    assert each.scans[0].predicate == "NOT temp IS NULL AND NOT p IS NULL AND temp > CAST(p AS bigint)"
+    assert each.scans[0].predicate == "temp IS NOT NULL AND p IS NOT NULL AND temp > CAST(p AS bigint)"
 
 
 def test_a_column_named_like_a_partition_is_the_partition(spark: Any, tmp_path: Path) -> None:

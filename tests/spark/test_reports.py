@@ -287,6 +287,26 @@ def test_clauses_count_the_files_that_the_scan_lists(spark: Any, tmp_path: Path)
     (scan,) = geoskip.report(spark.read.parquet(str(tmp_path / "t" / "b=1")).where("a > 100")).scans
     assert (scan.files_kept, scan.clauses()[0]) == (0, ("max(a) > 100", scan.files_total))
     assert scan.files_total < len(list((tmp_path / "t").rglob("*.parquet")))
+    (scan,) = geoskip.report(table().where("a || 'x' = '3x'")).scans  # two rules make one clause
+    assert scan.clauses() == (("min(a) <= 3 <= max(a)", scan.files_skipped),)
+
+
+def test_a_served_condition_that_skips_nothing_is_explained(own: Any) -> None:
+    words = "- by the indexes that serve the condition, each file may hold a match: see geoskip.why_not()"
+    for where, count in {"temp > -99": 1, "temp > 25": 0, "temp > -99 AND id > 0": 0}.items():
+        assert str(geoskip.explain(own.table("t").where(where))).count(words) == count, where
+
+
+def test_conditions_are_shown_in_the_words_of_sql(own: Any) -> None:
+    shown = {
+        "exists(array(id, 7L), u -> u > 3)": "exists(array(id, 7), (x) -> x > 3)",
+        "aggregate(array(id), 0L, (u, v) -> u + v) > 5": "aggregate(array(id), 0, (x, y) -> (x + y), (x) -> x) > 5",
+        "exists(array(id), u -> exists(array(temp), v -> v > u))": "exists(array(temp), (x) -> x > ",
+        "split(city, ' ')[1] <> 'x'": "split(city, ' ', -1)[1] <> 'x'",
+        "city IS NOT NULL": "city IS NOT NULL",
+    }
+    for where, text in shown.items():
+        assert text in geoskip.explain(own.table("t").where(where)).scans[0].predicate, where
 
 
 def test_a_file_that_is_reached_twice_is_one_file(spark: Any, tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ LEVENSHTEIN = Comparison("<=", call("levenshtein", "Levenshtein", WORD, lit("x")
 TEMPLATE = r"^(?<ip>\S+) "
 PARTS = over(Formatted("line", template=TEMPLATE), group_of(TEMPLATE, 1))
 ZONE = python("zone", CITY)
+ELEMENT = Call("namedlambdavariable", (), flags=("0", "0"), type="int")
+HIGH = Call("lambdafunction", (Comparison(">", ELEMENT, Literal(3, "int")), ELEMENT), type="boolean")
 NEAR = Comparison(
     "<",
     call("sqrt", "Sqrt", call("+", "Add", *(
@@ -123,6 +125,8 @@ CASES: list[tuple[Predicate, list[Index], list[str]]] = [
       'MetricDist("word", metric="levenshtein")')]),
     (Comparison("=", call("hash", "Murmur3Hash", LAT, type="int"), Literal(3, "int")), [BOXES],
      ['geobox(lng, lat) does not serve hash(lat) = 3: ValueList("lat")']),
+    (Call("exists", (Column("tags", "array<int>"), HIGH), type="boolean"), [],
+     ['no index over exists(tags, (x) -> x > 3): MinMax("exists(tags, (x) -> (x > 3))")']),
     # another pattern than the template's
     (Comparison("=", group_of(TEMPLATE, 1), lit("7")), [PARTS], []),
     (Comparison("=", group_of(r"^(?<ip>\d+) ", 1), lit("7")), [PARTS],
@@ -137,7 +141,7 @@ CASES: list[tuple[Predicate, list[Index], list[str]]] = [
     (Or((HOT, And((Comparison("=", ID, lit(3)), HOT)))), [MINMAX],
      ['temp > 25.0 OR (id = 3 AND temp > 25.0) is served in part: no index over id: MinMax("id")']),
     (Not(And((HOT, Comparison("=", ID, lit(3))))), [MINMAX],
-     ['temp <= 25.0 OR NOT id = 3 needs an index for each side, but no index over id: MinMax("id")']),
+     ['temp <= 25.0 OR id <> 3 needs an index for each side, but no index over id: MinMax("id")']),
     (Or((Literal(False, "boolean"), HOT, Comparison("=", ID, lit(3)))), [MINMAX],
      ['False OR temp > 25.0 OR id = 3 needs an index for each side, but no index over id: MinMax("id")']),
     # CASE and coalesce: a branch that is not served, whether or not the whole is

@@ -215,7 +215,7 @@ def test_a_skipped_file_names_the_index_that_skips_it() -> None:
 
 STORED = [
     (Comparison("=", TEMP, Literal(15.0, "double")), "p1", "keeps temp = 15.0: minmax(temp): 10.0 <= 15.0 <= 19.0"),
-    (Not(IsNull(TEMP)), "p1", "keeps NOT temp IS NULL: minmax(temp): 10.0 to 19.0, no NULL"),
+    (Not(IsNull(TEMP)), "p1", "keeps temp IS NOT NULL: minmax(temp): 10.0 to 19.0, no NULL"),
     (And((Comparison(">", LAT, Literal(12.5, "double")), Comparison("<", LNG, Literal(13.5, "double")))), "p1",
      "keeps lat > 12.5 AND lng < 13.5: geobox(lng, lat): box 4 (13 13 14 14) of 8 boxes"),
     (And((Comparison(">", LAT, Literal(16.0, "double")), Comparison("<", LNG, Literal(13.0, "double")))), "p1",

@@ -83,7 +83,7 @@ RECOGNISED = {
         "half_plus(CAST(n AS bigint)",
     ),
     "a constant": (Comparison("<", total(A, literal(3.0)), literal(5.0)), "half_plus(a, 3.0) < 5.0"),
-    "negated": (Not(IsNull(total(A, B))), "NOT half_plus(a, b) IS NULL"),
+    "negated": (Not(IsNull(total(A, B))), "half_plus(a, b) IS NOT NULL"),
     "a list": (In(total(A, B), (literal(1.0),)), "half_plus(a, b) IN (1.0)"),
     "among others": (
         And((IsNull(A), Comparison("=", total(A, B), literal(1.0)))),
