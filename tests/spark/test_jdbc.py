@@ -208,3 +208,48 @@ def parser_of_jar(spark: Any, jar: Path) -> Callable[[str], str]:
         return str(threads.submit(java.invoke.MethodHandleProxies.asInterfaceInstance(kind, bound)).get())
 
     return parse
+
+
+DRIVER = """
+import sys, time
+from pyspark.errors import ParseException
+from pyspark.sql import SparkSession
+import geoskip
+
+spark = SparkSession.builder.getOrCreate()
+for attempt in range(600):
+    try:
+        spark.sql(f"CREATE SKIPPING INDEX ON '{sys.argv[1]}' (temp MINMAX)").collect()
+        break
+    except ParseException:  # the other process is not there yet
+        time.sleep(0.2)
+hot = lambda degrees: spark.read.parquet(sys.argv[1]).where(f"temp > {degrees}")
+print(hot(25).count(), hot(25)._jdf.queryExecution().toString().count("GeoskipFileIndex"))
+for degrees in (35, 36):
+    geoskip.enable(spark)
+    few = hot(degrees)
+    print(few.count(), geoskip.report(few).files_kept, geoskip.report(few).files_total)
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_of_python_takes_over_from_the_process_of_the_jar(tmp_path: Path) -> None:
+    """Two processes of one JVM have a rule each: that of the last one decides, and its reports are right."""
+    extension_jar(tmp_path / "extension.jar")
+    (tmp_path / "driver.py").write_text(DRIVER)
+    settings = {"jars": tmp_path / "extension.jar", "sql.extensions": EXTENSION, "ui.enabled": "false"}
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    for name, value in settings.items():
+        command += ["--conf", f"spark.{name}={value}"]
+    command += [str(tmp_path / "driver.py"), str(four_tens(tmp_path))]
+    root = str(Path(__file__).parents[2])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": root,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.stdout.splitlines() == ["14 1", "4 1 4", "3 1 4"], done.stderr[-3000:]

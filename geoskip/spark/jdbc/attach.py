@@ -31,6 +31,7 @@ def attach() -> SparkSession:
         conf=SparkConf(_jconf=context.getConf()),
     )
     spark = SparkSession(sc, session)
+    java(spark).geoskip.leaveToOthers()
     enable(spark)
     register_functions(spark)
     java(spark).geoskip.share(session)

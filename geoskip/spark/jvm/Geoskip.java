@@ -52,6 +52,8 @@ public final class Geoskip {
     private static volatile java.util.function.Function bridge;
     private static volatile Py4JPythonClient carrier; // of what is asked of Python
     private static final Map installed = Collections.synchronizedMap(new WeakHashMap());
+    private static final Map owners = owners(); // this class, or that of another Python process, by a session's extensions
+    private static volatile boolean second; // it leaves alone the sessions of another
     private static final Map listened = Collections.synchronizedMap(new WeakHashMap());
     private static final LinkedHashMap tables = new LinkedHashMap(16, 0.75f, true); // by root, the last used at the end
     static final ThreadLocal planning = new ThreadLocal();
@@ -62,6 +64,24 @@ public final class Geoskip {
     private static final ExecutorService workers = new ThreadPoolExecutor(
             0, Integer.MAX_VALUE, Integer.MAX_VALUE, TimeUnit.DAYS, new SynchronousQueue(),
             ThreadUtils.namedThreadFactory("geoskip-planning"));
+
+    /** One of the JVM: each Python process of a driver has classes of its own, and one of them decides for a session. */
+    private static Map owners() {
+        synchronized (System.getProperties()) {
+            Map owners = (Map) System.getProperties().get("geoskip.owners");
+            if (owners == null) {
+                owners = Collections.synchronizedMap(new WeakHashMap());
+                System.getProperties().put("geoskip.owners", owners);
+            }
+            return owners;
+        }
+    }
+
+    /** Does this Python process decide which files the queries of a session read? */
+    static boolean owns(SparkSession session) { return owners.get(session.extensions()) == Geoskip.class; }
+
+    /** Leaves alone, from now on, the sessions for which another Python process of the driver has installed the rule. */
+    public void leaveToOthers() { second = true; }
 
     /** Connects Python: a function from a request to an answer, both JSON, and Py4J's client that carries them. */
     public void connect(java.util.function.Function python, Py4JPythonClient client) {
@@ -224,10 +244,14 @@ public final class Geoskip {
 
     /**
      * Installs the rule for a session and those made from it by newSession, once, and the parser of statements: the
-     * answer says why it could not be installed, null where it was.
+     * answer says why it could not be installed, null where it was. Of several Python processes the last one decides.
      */
     public String install(SparkSession session) {
         synchronized (installed) {
+            if (second && owners.containsKey(session.extensions()) && !owns(session)) {
+                return null;
+            }
+            owners.put(session.extensions(), Geoskip.class);
             if (installed.put(session.extensions(), Boolean.TRUE) == null) {
                 session.extensions().injectPreCBORule(new RuleBuilder());
                 session.extensions().injectParser(new StatementParserBuilder());

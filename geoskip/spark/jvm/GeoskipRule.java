@@ -82,7 +82,7 @@ class GeoskipRule extends Rule {
             return capture((LogicalPlan) plan);
         }
         List recorded = (List) PlannedScan.recording.get();
-        boolean isOfUser = recorded == null && Geoskip.planning.get() == null;
+        boolean isOfUser = recorded == null && Geoskip.planning.get() == null && Geoskip.owns(session);
         try {
             List logged = isOfUser ? WorkloadLog.recorded(conf) : null;
             if (logged != null) {
