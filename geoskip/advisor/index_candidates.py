@@ -207,7 +207,7 @@ def _sides(vertex: Predicate) -> list[Predicate]:
 
 
 def _has_value(call: Call) -> bool:
-    """False with parts that are not translated, for lambdas, and for what reads a variable of a lambda around it."""
+    """False for lambdas, for what reads the variables of one, and with parts that are not translated."""
     within = list(walk(call))
     calls = [node for node in within if isinstance(node, Call)]
     bound = {variable for each in calls if each.name == "lambdafunction" for variable in each.args[1:]}

@@ -33,7 +33,7 @@ def code_of(index: Index | None) -> str:
 
 
 def best_index(candidates: Sequence[Index], test: Predicate) -> Index | None:
-    """The index to suggest for a test: one made for its functions, else bounds or a list, of columns first."""
+    """The index to suggest for a test: one made for its functions, else bounds or a list, columns first."""
     calls = [node for node in walk(test) if isinstance(node, Call) and node.name not in ("if", "coalesce")]
     order: list[type[Index]] = [MetricDist, GeoBox] if calls else []
     if any(call.name == "regexp_extract" for call in calls):
