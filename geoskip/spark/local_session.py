@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -52,7 +53,7 @@ def local_session(
     settings = {**_QUIET, **({"spark.master": master} if master else {}), **(config or {})}
     descriptor, log = tempfile.mkstemp(prefix="geoskip-spark-", suffix=".log")
     try:
-        with _error_output_in(descriptor):
+        with _error_output_in(descriptor), _interrupted_later():
             spark = session("geoskip", sedona=sedona or None, config=settings)
     except Exception as error:
         reason = reason_printed(Path(log).read_text("utf-8", "replace")) or sentence_of(error) or error
@@ -66,6 +67,16 @@ def local_session(
         with suppress(Py4JError, OSError):
             spark.stop()
         os.unlink(log)
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of a block: a JVM whose launch is interrupted runs on by itself."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def reason_printed(text: str) -> str | None:

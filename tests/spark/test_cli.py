@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
+import time
 from pathlib import Path
+from subprocess import PIPE, Popen, run
 from typing import Any
 
 import pytest
@@ -120,3 +125,16 @@ def test_a_session_of_its_own_is_quiet_and_the_doctor_lets_it_skip(tmp_path: Pat
     log = wrong.stderr.rpartition(" ")[2].strip()
     assert "much" in Path(log).read_text()
     Path(log).unlink()
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_spark_starts_leaves_no_jvm(tmp_path: Path) -> None:
+    """One that is interrupted right after its launch would run on, and hold the standard output."""
+    command = [sys.executable, "-m", "geoskip", "explain", str(four_tens(tmp_path)), "temp > 1", "--spark"]
+    started = Popen(command, stdout=PIPE, stderr=PIPE, start_new_session=True)
+    while not run(["pgrep", "-P", str(started.pid)], capture_output=True, check=False).stdout:
+        assert started.poll() is None
+        time.sleep(0.1)
+    os.killpg(started.pid, signal.SIGINT)
+    started.communicate(timeout=120)
+    assert started.returncode == 130

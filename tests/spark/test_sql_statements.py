@@ -83,6 +83,12 @@ def test_an_index_lives_from_statement_to_statement(spark: Any, data: Path, tabl
     )
 
 
+def test_statements_without_rows_answer_none(spark: Any) -> None:
+    spark.sql("CREATE DATABASE IF NOT EXISTS without_indexes")
+    assert spark.sql("SHOW SKIPPING INDEXES IN without_indexes").collect() == []
+    spark.sql("DROP DATABASE without_indexes")
+
+
 def test_explain_shows_what_a_query_would_read(spark: Any, data: Path) -> None:
     geoskip.sql(spark, f"CREATE SKIPPING INDEX ON '{data}' (temp MINMAX)")
     query = f"SELECT count(*) FROM parquet.`{data}` WHERE temp > 25 AND sqrt(id) < 1"

@@ -204,10 +204,11 @@ class StatementRunner implements ExternalCommandRunner {
         } catch (Exception failure) {
             throw new IllegalStateException("geoskip's Python process does not answer: " + failure, failure);
         }
-        int end = answer.indexOf('\n');
-        if (end < 0 || !answer.substring(0, end).equals(expected)) {
-            throw new IllegalArgumentException(answer.substring(end + 1));
+        String[] parts = answer.split("\n", 2); // of no rows the first line alone
+        String rest = parts.length < 2 ? "" : parts[1];
+        if (!parts[0].equals(expected)) {
+            throw new IllegalArgumentException(rest);
         }
-        return answer.substring(end + 1);
+        return rest;
     }
 }
