@@ -238,10 +238,22 @@ class ScanFacts {
             boolean odd = !"false".equalsIgnoreCase(value);
             return "geoskip is switched off in this session (" + SupportedRelations.ENABLED + (odd ? "=" + value : "") + ")";
         }
-        return MetadataLocator.datasets(roots, session).isEmpty()
-                ? "it has no metadata in " + root + "/_geoskip, nor in a folder above; "
-                        + "geoskip.dataset(spark, ...).create_index(...) makes them"
+        if (MetadataLocator.datasets(roots, session).isEmpty()) {
+            return "it has no metadata in " + root + "/_geoskip, nor in a folder above; "
+                    + "geoskip.dataset(spark, ...).create_index(...) makes them";
+        }
+        return isFiltered() ? "the query was planned before geoskip was switched on or before it had metadata: plan it again"
                 : "no filter of the query reaches its files";
+    }
+
+    /** Does Spark filter the rows by what geoskip would have been asked about? */
+    private boolean isFiltered() {
+        for (Object filter : dataFilters == null ? new ArrayList() : ScalaInterop.list(dataFilters)) {
+            if (!ScalaInterop.holdsPlan((Expression) filter)) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private String root() { return ScalaInterop.rootOf(location); }

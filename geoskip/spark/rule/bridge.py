@@ -163,6 +163,7 @@ class Bridge:
                 reasons.append(f"the metadata of {root} could not be read: {error}")
                 continue
             if snapshot is None:
+                reasons.append(f"there are no metadata in {self.known.store(root).location}: create_index() makes them")
                 continue
             found.append((number, root, snapshot))
             reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
