@@ -17,8 +17,14 @@
   });
   dark.addEventListener("change", () => { named(); redraw(); });
   paper.addEventListener("change", redraw);
-  addEventListener("beforeprint", redraw);
-  addEventListener("afterprint", redraw);
+  let folded = []; // what paper shows and the screen does not
+  const fold = (open) => folded.forEach((details) => { details.open = open; });
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")];
+    fold(true);
+    redraw();
+  });
+  addEventListener("afterprint", () => { fold(false); redraw(); });
   named();
 
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
@@ -69,6 +75,7 @@
     const home = () => fitted(data.window);
     const shown = document.createElement("canvas"); // the last full drawing, to be moved while the next is made
     let view = null;
+    let moved = false; // by the reader
     let shownView = null;
     let [width, height, ratio] = [0, 0, 1];
     let pending = false;
@@ -149,7 +156,7 @@
       if (!width || !height) return;
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
-      view = view || home();
+      if (!moved) view = home(); // of this size: paper is narrower
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.fillStyle = colour(land.length ? "sea" : "land");
       context.fillRect(0, 0, width, height);
@@ -199,6 +206,7 @@
     };
 
     const go = (x, y) => {
+      moved = true;
       view.x = clamp(x, data.whole[0], data.whole[2]); // nobody gets lost
       view.y = clamp(y, data.whole[1], data.whole[3]);
       tip.hidden = true;
@@ -210,7 +218,7 @@
       view.scale = clamp(view.scale * by, fitted(data.whole).scale / 1.5, home().scale * 20000);
       go(view.x + x - atX(px), view.y + y - atY(py));
     };
-    const reset = () => { view = home(); later(); };
+    const reset = () => { moved = false; view = home(); later(); };
 
     const held = new Map(); // pointers that are down
     const spread = () => {

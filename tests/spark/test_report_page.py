@@ -186,4 +186,32 @@ def test_it_prints(page: Page) -> None:
     assert scheme == "rgb(255, 255, 255)", "paper is light"
     assert page.run("document.getElementById('theme').checkVisibility()") is False
     page.send("Emulation.setEmulatedMedia", media="")
+    folded = "document.querySelectorAll('details:not([open])').length"
+    assert page.run(folded) > 0
+    page.run("dispatchEvent(new Event('beforeprint'))")
+    assert page.run(folded) == 0, "on paper nothing can be opened"
+    page.run("dispatchEvent(new Event('afterprint'))")
+    assert page.run(folded) > 0
     assert page.problems == []
+
+
+def test_the_map_fits_a_narrow_page(page: Page) -> None:
+    """No kept box touches its frame, as on the wide one."""
+    at_the_frame = """(() => {
+      const canvas = document.querySelector("canvas");
+      const { width, height } = canvas;
+      const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+      const isKept = (x, y) => data[4 * (y * width + x)] - data[4 * (y * width + x) + 2] > 60;
+      const rows = [...Array(height).keys()].flatMap((y) => [isKept(2, y), isKept(width - 3, y)]);
+      const columns = [...Array(width).keys()].flatMap((x) => [isKept(x, 2), isKept(x, height - 3)]);
+      return [...rows, ...columns].filter(Boolean).length;
+    })()"""
+    width = page.run("innerWidth")
+    try:
+        assert page.run(at_the_frame) == 0
+        page.resize(420, 900)
+        page.drawn()
+        assert page.run("document.querySelector('canvas').width") < 420
+        assert page.run(at_the_frame) == 0
+    finally:
+        page.resize(width, 900)
