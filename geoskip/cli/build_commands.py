@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,7 @@ import typer
 
 from geoskip.cli.application import FAULT, command
 from geoskip.cli.completion import complete_columns, complete_kinds
-from geoskip.cli.datasets import Datasets, MetadataOptions, SparkOptions, distant
+from geoskip.cli.datasets import Datasets, MetadataOptions, SparkOptions, distant, is_local
 from geoskip.cli.index_arguments import KINDS, index_of, parse_index
 from geoskip.cli.messages import in_commands
 from geoskip.cli.output import Json, show, show_json
@@ -97,6 +98,7 @@ def index(
 
         try:
             _show(build(_given(paths), wanted, threads=threads, **metadata.of_build(paths, key)), as_json)
+            _say_where(paths, metadata)
             return
         except NeedsSparkError as error:
             why: str | None = str(error)
@@ -105,6 +107,7 @@ def index(
         why = _why_spark(paths, spark)
     with spark.dataset(paths, metadata, why or "", key) as handle:
         _show(handle.create_index(*wanted), as_json)
+    _say_where(paths, metadata)
 
 
 @command(
@@ -174,6 +177,12 @@ def repair(paths: Datasets, metadata: MetadataOptions, spark: SparkOptions, as_j
     spark.needed_for(paths)
     with spark.dataset(paths, metadata, "repair needs Spark") as handle:
         _show(handle.repair(), as_json)
+
+
+def _say_where(paths: Sequence[str], metadata: MetadataOptions) -> None:
+    """Name the folder of the metadata where it is not in the one folder that was given."""
+    if metadata.metadata is None and all(map(is_local, paths)) and (len(paths) > 1 or not os.path.isdir(paths[0])):
+        print(f"geoskip: the metadata are in {metadata.folder_of(paths)}", file=sys.stderr)
 
 
 def _given(paths: Sequence[str]) -> Any:

@@ -7,6 +7,7 @@ indexes) is read the same, and a command need not know of tables.
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Any
 
 import typer
@@ -33,11 +34,11 @@ def table_of(path: str) -> str | None:
 def as_argument(path: str) -> str:
     """A dataset as a command line names it.
 
-    >>> as_argument("table:db.weather"), as_argument("data/weather")
-    ('--table db.weather', 'data/weather')
+    >>> as_argument("table:db.weather"), as_argument("data/weather"), as_argument("my data")
+    ('--table db.weather', 'data/weather', "'my data'")
     """
     table = table_of(path)
-    return path if table is None else f"{_OPTION} {table}"
+    return shlex.quote(path) if table is None else f"{_OPTION} {shlex.quote(table)}"
 
 
 class DatasetCommand(TyperCommand):

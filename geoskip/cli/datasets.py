@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geoskip.cli.dataset_command import table_of
+from geoskip.cli.dataset_command import as_argument, table_of
 from geoskip.cli.output import waiting
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingPackageError, NotIndexedError
 
@@ -33,9 +33,9 @@ _FORMATS = {"ParquetFileFormat": "parquet", "OrcFileFormat": "orc", "CSVFileForm
 _FORMATS |= {"TextFileFormat": "text", "AvroFileFormat": "avro"}
 """Spark's short names of formats, by the classes that metadata record."""
 
-_PATH = "The dataset: a folder, a file or a quoted glob; or else --table."
-Dataset_ = Annotated[str, typer.Argument(metavar="PATH", help=_PATH)]
-Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help=_PATH)]
+_PATH = "The dataset: a folder, a file{}; or else --table."
+Dataset_ = Annotated[str, typer.Argument(metavar="PATH", help=_PATH.format(""))]
+Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help=_PATH.format(" or a quoted glob"))]
 
 
 @dataclass(frozen=True)
@@ -254,13 +254,14 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
 
     given = metadata.metadata or path
     folder = Path(local_path(given) or given) if given.startswith("file:") else Path(given).expanduser()
+    folder = folder.parent if folder.is_file() else folder  # a dataset of one file has them beside it
     place = folder / "_geoskip" if (folder / "_geoskip").is_dir() else folder
     if not place.exists():
         raise NotIndexedError(f"there is no folder {place}; name the dataset, or the folder of its metadata")
     if not (place / "_identity.json").is_file():
         raise NotIndexedError(
             f"{folder} holds no metadata: neither _geoskip nor _identity.json is in it; make them: geoskip index "
-            f"{path} --minmax COLUMN, or say where they are: --metadata FOLDER"
+            f"{as_argument(path)} --minmax COLUMN, or say where they are: --metadata FOLDER"
         )
     yield metadata.store(place)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +42,7 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
         if snapshot is None:
             raise NotIndexedError(f"there is no snapshot in {store.location} yet")
         found = _described(store, snapshot)
+        came_along = _came_along(store, snapshot)
     found["changes"] = changes_since(path, snapshot)
     if as_json:
         show_json(found)
@@ -50,6 +52,8 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
     when = str(found["created"])[:19].replace("T", " ")
     typer.echo(f"snapshot {found['snapshot']} of {when} (UTC), {count_of(found['files'], 'file')}")
     typer.echo(f"of {found['root']}")
+    if came_along:
+        typer.echo(f"they came with data that were moved or copied: geoskip repair {as_argument(path)}")
     rows = [
         (each["index"], each["state"], each["files"], size_of(each["bytes"]), each["built"][:19].replace("T", " "),
          each["reader"])
@@ -66,7 +70,7 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
 
 
 def _described(store: Store, snapshot: Snapshot) -> dict[str, Any]:
-    header, sizes = snapshot.header, store.size()
+    header, sizes, came_along = snapshot.header, store.size(), _came_along(store, snapshot)
     indexes = []
     for entry in header.stored:
         built = header.built.get(entry.name, {})
@@ -75,7 +79,7 @@ def _described(store: Store, snapshot: Snapshot) -> dict[str, Any]:
                 "index": entry.name,
                 "kind": entry.index.kind,
                 "columns": [name for name, _ in entry.columns],
-                "state": "in use" if entry in header.entries else "deleted",
+                "state": "deleted" if entry in header.deleted else "not used here" if came_along else "in use",
                 "files": len(snapshot.files) - snapshot.files.column(entry.name).null_count,
                 "bytes": sizes.get(entry.name, 0),
                 "built": str(built.get("when", "")),
@@ -96,6 +100,15 @@ def _described(store: Store, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+def _came_along(store: Store, snapshot: Snapshot) -> bool:
+    """True for metadata in a dataset's own folder that are those of another place."""
+    from geoskip.sources.dependencies import same_place
+
+    root, folder = os.path.split(store.location)
+    root = root if ":/" in root else f"file:{os.path.abspath(root)}"
+    return folder == "_geoskip" and not same_place(root, snapshot.header.root)
+
+
 def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
     """Counts of files new or changed since the snapshot, and of those gone; None if not to be seen."""
     from geoskip.engines.folder_listing import located, table_format
@@ -106,7 +119,7 @@ def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
 
     root = local_path(snapshot.header.root)
     try:
-        if root is None or not is_local(path) or not Path(root).is_dir() or located(root)[1]:
+        if root is None or not is_local(path) or Path(path).is_file() or not Path(root).is_dir() or located(root)[1]:
             return None
         match = FileMatch.of(snapshot, listed_now(root))
     except (GeoskipError, OSError):

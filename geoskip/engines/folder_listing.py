@@ -123,9 +123,8 @@ def located(path: str | os.PathLike[str]) -> tuple[str, str]:
         )
     found = os.path.abspath((local_path(text) if text.startswith("file:") else None) or os.path.expanduser(text))
     if not os.path.exists(found):
-        hint = (
-            "; give the folder, and conditions in where=" if any(sign in text for sign in "*?[{") else near_path(found)
-        )
+        is_pattern = any(sign in text for sign in "*?[{")
+        hint = "; name the folder, and let the condition choose the files" if is_pattern else near_path(found)
         raise DatasetNotFoundError(f"there is no file or folder {found}{hint}")
     folder = found
     while True:

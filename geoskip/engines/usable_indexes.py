@@ -33,7 +33,7 @@ from geoskip.predicates import (
 from geoskip.registry import current
 from geoskip.rules import name_of
 from geoskip.sources.bound_indexes import parts_of_name
-from geoskip.sources.dependencies import DEFAULT_OF, DEFINITION_OF, ID_OF, same_place
+from geoskip.sources.dependencies import DEFAULT_OF, DEFINITION_OF, ID_OF, built_elsewhere, same_place
 from geoskip.sources.settings import SETTINGS_OF
 from geoskip.types import sql_type
 
@@ -134,7 +134,7 @@ def reason_unusable_here(
     if source.get("mapped") and not by_id:
         return "its columns have other names in the files than in the table, which only Spark's readers of it follow"
     if not same_place(f"file:{root}", header.root):
-        return f"it was built for {header.root}"
+        return built_elsewhere(header)
     if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
         return "it was built by another definition of its type than there is now; refresh_index('full')"
     if source.get("options"):

@@ -250,7 +250,7 @@ def reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json)
     if source.get("class") != request["format"]:
         return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
     if not same_place(root, header.root):
-        return f"it was built for {header.root}"
+        return built_elsewhere(header)
     if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
         return "it was built by another definition of its type than there is now; refresh_index('full')"
     settings = request["settings"]
@@ -340,6 +340,11 @@ def reasons_of_functions(header: Header, predicate: Predicate) -> Iterator[str]:
         for name in over.keys() & now.keys():
             if over[name] != now[name]:
                 yield f"{entry.name} is not used: {name} is another function, or version, than it was built with"
+
+
+def built_elsewhere(header: Header) -> str:
+    """Reason why indexes that came with moved or copied data are not used."""
+    return f"it was built for {header.root}; of data that were moved or copied, dataset.repair() builds it anew"
 
 
 def same_place(found: str, recorded: str) -> bool:

@@ -35,6 +35,8 @@ class VerifyResult:
     """Indexes that could not be compared, and files that could not be read, with the reason."""
     uncovered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Files without summaries of some indexes, which were deleted while the files were indexed: they are read."""
+    unindexed: int = 0
+    """Number of files that are new or changed since they were indexed, or were left out: queries read them."""
 
     @property
     def ok(self) -> bool:
@@ -52,6 +54,9 @@ class VerifyResult:
             names = sorted(set().union(*self.uncovered.values()))
             count = count_of(len(self.uncovered), "file")
             lines.append(f"  {count} not covered by {', '.join(names)}: dataset.repair() builds what is missing")
+        if self.unindexed:
+            count = count_of(self.unindexed, "file")
+            lines.append(f"  {count} new, changed or left out, which queries read: dataset.refresh_index()")
         if self.ok:
             lines.append("  everything compared is as it should be")
         else:
@@ -79,7 +84,8 @@ def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | Non
     entries = [e for e in snapshot.header.entries if e.name not in damaged and e.name not in changed]
     if "files" in damaged:
         return VerifyResult(0, 0, (), damaged=damaged, passed_over=changed)
-    rows = np.flatnonzero(SnapshotDiff.at(snapshot, data).is_fresh)
+    difference = SnapshotDiff.at(snapshot, data)
+    rows = np.flatnonzero(difference.is_fresh)
     count = len(rows) if sample is None else min(len(rows), max(1, round(sample * len(rows))))
     some = np.sort(np.array(random.sample(list(rows), count), dtype=rows.dtype))
     chosen = pa.array(some, pa.int64())
@@ -99,7 +105,8 @@ def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | Non
             uncovered[path] = missing
     passed_over = {**changed, **(found.excluded if found else {})}
     names = tuple(e.name for e in entries)
-    return VerifyResult(made.num_rows, len(rows), names, differing, damaged, passed_over, uncovered)
+    unindexed = len(difference.stale)
+    return VerifyResult(made.num_rows, len(rows), names, differing, damaged, passed_over, uncovered, unindexed)
 
 
 def damaged_indexes(snapshot: Snapshot) -> dict[str, str]:

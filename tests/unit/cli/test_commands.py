@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,35 @@ def test_a_dataset_lives_by_commands_without_spark(data: Path) -> None:
     rows = as_json("statistics", "data", "--index", "minmax(temp)")["statistics"]
     assert [(row["path"], row["max_value"]) for row in rows][:2] == [("0.parquet", "5"), ("1.parquet", "15")]
     assert "and 7 more rows" in printed("statistics", "data", "--limit", "1")
+
+
+def test_metadata_of_files_are_named_and_found(data: Path, tmp_path: Path) -> None:
+    done = ran("index", data / "0.parquet", "--minmax", "temp")
+    assert done.stderr.splitlines()[-1] == f"geoskip: the metadata are in {data}/_geoskip"
+    assert "minmax(temp)  in use  1" in printed("describe", data / "0.parquet")
+    assert "1 file new" not in printed("describe", data / "0.parquet")
+    shutil.copytree(data, tmp_path / "two 2")
+    done = ran("index", "data", "two 2", "--minmax", "temp")
+    assert done.stderr.splitlines()[-1] == f"geoskip: the metadata are in {tmp_path}/_geoskip"
+    assert "index" not in ran("index", "data", "--minmax", "temp").stderr
+
+
+def test_of_copied_data_a_repair_is_advised(data: Path, tmp_path: Path) -> None:
+    printed("index", "data", "--minmax", "temp")
+    shutil.copytree(data, tmp_path / "my copy")
+    described = printed("describe", "my copy")
+    assert "they came with data that were moved or copied: geoskip repair 'my copy'" in described
+    assert "minmax(temp)  not used here  3" in described
+    assert "geoskip repair PATH builds it anew" in printed("explain", "my copy", "temp > 12")
+
+
+def test_verify_counts_what_it_does_not_compare(data: Path) -> None:
+    printed("index", "data", "--minmax", "temp")
+    pq.write_table(pa.table({"temp": [90], "city": ["Z"]}), data / "2.parquet")
+    (data / "junk.parquet").write_text("no Parquet")
+    lines = printed("verify", "data").splitlines()
+    assert lines[0] == "2 of 2 files read again for minmax(temp)"
+    assert lines[1] == "  2 files new, changed or left out, which queries read: geoskip refresh PATH"
 
 
 @pytest.mark.usefixtures("without_spark")

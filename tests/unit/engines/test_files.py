@@ -276,7 +276,7 @@ def test_files_that_metadata_cannot_name_are_kept(folder: Path) -> None:
 def test_wrong_arguments_are_errors(folder: Path) -> None:
     with pytest.raises(DatasetNotFoundError, match="there is no file or folder"):
         geoskip.files(folder / "nothing")
-    with pytest.raises(DatasetNotFoundError, match="give the folder"):
+    with pytest.raises(DatasetNotFoundError, match="name the folder"):
         geoskip.files(f"{folder}/*.parquet")
     with pytest.raises(DatasetNotFoundError, match=f"did you mean {folder}"):
         geoskip.files(f"{folder}x")
