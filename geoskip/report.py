@@ -291,7 +291,8 @@ def _without_ids(plan: str) -> str:
     'Filter (temp > 5)'
     """
     lines = re.sub(r"#\d+L?\b", "", plan).strip().splitlines()
-    return "\n".join([*(line[:400] for line in lines[:60]), *(["…"] if len(lines) > 60 else [])])
+    shown = [line if len(line) <= 400 else line[:399] + "…" for line in lines[:60]]
+    return "\n".join([*shown, *(["…"] if len(lines) > 60 else [])])
 
 
 _LONG = re.compile(r"(?<=\()\(*-?[\d.][-\d., ()eE]{30,}(?=\))|(?<=X')[0-9A-F]{30,}(?=')")

@@ -44,6 +44,8 @@ class CommandGroup(TyperGroup):
         """Run a command and exit: see ``geoskip --help`` for the codes."""
         warnings.showwarning = _show_warning
         extra["standalone_mode"] = False
+        if sys.stdout is None:  # closed by the shell
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         try:
             code = super().main(args, prog_name, **extra)
         except Exception as error:

@@ -263,7 +263,7 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
             f"{folder} holds no metadata: neither _geoskip nor _identity.json is in it; make them: geoskip index "
             f"{as_argument(path)} --minmax COLUMN, or say where they are: --metadata FOLDER"
         )
-    yield metadata.store(place)
+    yield metadata.store(place.absolute())
 
 
 def pairs_of(texts: Sequence[str], name: str, example: str) -> dict[str, str]:

@@ -417,10 +417,11 @@ class _Question:
     def _effects(self) -> tuple[tuple[str, int], ...]:
         """Each clause with the number of the snapshot's listed files that it alone would skip."""
         sums: dict[str, int] = {}
-        for (decision, _), among in zip(self.decisions, self._among(), strict=True):
-            effects = decision.effects(among) if decision.clause is not KEEP_NONE else ()
+        for (decision, of), among in zip(self.decisions, self._among(), strict=True):
+            effects = decision.effects(among)
             if decision.clause is KEEP_NONE:
-                effects = (("partition columns", int(np.count_nonzero(among))),)
+                why = "partition columns" if of is not None else "a condition that no row meets"
+                effects = ((why, int(np.count_nonzero(among))),)
             for text, count in effects:
                 sums[text] = sums.get(text, 0) + count
         return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))

@@ -52,7 +52,7 @@ def verify(
     data.store.reread()
 
     def compare(found: Snapshot | None) -> VerifyResult:
-        snapshot = require_index(data.name, found)
+        snapshot = require_index(data.name, found, data.store)
         check_same(data, snapshot.header)
         return compare_with_data(data, snapshot, sample)
 

@@ -95,7 +95,9 @@ def read_values(uri: str, local: str, plans: Sequence[ValuePlan], rules: Reading
             left = [plan for plan in left if plan not in failed]
             continue
         except NeedsSpark as error:
-            return FileResult(uri, problem=f"it needs Spark: {error}; refresh_index() of a session indexes it")
+            return FileResult(
+                uri, problem=f"it needs Spark: {error}; refresh_index() of a session indexes what Spark reads so"
+            )
         except Exception as error:
             if is_encrypted(local):
                 return FileResult(uri, problem="it is encrypted, and only Spark has the keys")

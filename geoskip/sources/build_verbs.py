@@ -216,11 +216,11 @@ def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapsh
 def latest_with_index(name: str, store: Store) -> Snapshot:
     """Latest snapshot of a dataset; raises NotIndexedError where it has no index."""
     with store.patiently():
-        return require_index(name, latest(store))
+        return require_index(name, latest(store), store)
 
 
-def require_index(name: str, snapshot: Snapshot | None) -> Snapshot:
-    """Return a snapshot with an index in use; raise NotIndexedError for another one."""
+def require_index(name: str, snapshot: Snapshot | None, store: Store | None = None) -> Snapshot:
+    """Return a snapshot with an index in use; raise NotIndexedError, which names a ``store`` elsewhere, for others."""
     if snapshot is not None and snapshot.header.deleted and not _is_in_use(snapshot.header):
         names = ", ".join(entry.name for entry in snapshot.header.deleted)
         raise NotIndexedError(
@@ -228,7 +228,8 @@ def require_index(name: str, snapshot: Snapshot | None) -> Snapshot:
             "create_index() makes new ones"
         )
     if snapshot is None or not _is_in_use(snapshot.header):
-        raise NotIndexedError(f"{name} has no index yet; create one: dataset.create_index(MinMax('column'))")
+        place = "" if store is None or store.location.endswith("/_geoskip") else f" in {store.location}"
+        raise NotIndexedError(f"{name} has no index yet{place}; create one: dataset.create_index(MinMax('column'))")
     return snapshot
 
 

@@ -145,7 +145,7 @@ def near_path(path: str) -> str:
         beside = [one for one in os.listdir(folder or ".") if not one.startswith((".", "_"))]
     except OSError:
         return ""
-    found = get_close_matches(name, beside, 1, 0.7)
+    found = get_close_matches(name, [one for one in beside if one != name], 1, 0.7)
     return f"; did you mean {os.path.join(folder, found[0])}?" if found else ""
 
 

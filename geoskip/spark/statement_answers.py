@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from geoskip.errors import GeoskipError, InvalidSpecificationError, StatementError
+from geoskip.errors import GeoskipError, InvalidSpecificationError, NotIndexedError, StatementError
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
 from geoskip.report import Report
@@ -117,6 +117,18 @@ def _span_of_error(statement: SkippingStatement, message: str) -> Span | None:
     return statement.target.span if isinstance(statement, TargetStatement) else None
 
 
+def _dropped(handle: Dataset, statement: DropStatement) -> Sequence[str]:
+    """Names of the indexes that are taken out of use."""
+    names = [item.text for item in statement.which]
+    if not statement.if_exists:
+        return handle.delete_index(*names)
+    found: list[str] = []
+    for name in [[name] for name in names] or [[]]:
+        with suppress(NotIndexedError):
+            found += handle.delete_index(*name)
+    return found
+
+
 def _error_of_query(text: str, query: Span, message: str, why: str) -> StatementError:
     """Error of Spark's parser or analyser, which knows the query alone, at the place in the whole text.
 
@@ -157,7 +169,7 @@ def _rows(spark: SparkSession, statement: SkippingStatement) -> Rows:
             removed = handle.vacuum_index(statement.retain)
             return [(list(removed.indexes), list(removed.snapshots), removed.leftovers)]
         case DropStatement():
-            return [(name, "deleted") for name in handle.delete_index(*(item.text for item in statement.which))]
+            return [(name, "deleted") for name in _dropped(handle, statement)]
         case RestoreStatement():
             return [(name, "in use") for name in handle.restore_index(*(item.text for item in statement.which))]
         case DescribeStatement():

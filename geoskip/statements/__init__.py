@@ -6,7 +6,7 @@ r"""Statements on skipping indexes in SQL: their grammar, without Spark.
     REFRESH SKIPPING INDEX ON target [INCREMENTAL | FULL | QUICK] [WITH (option, ...)]
     OPTIMIZE SKIPPING INDEX ON target [WITH (option, ...)]
     VACUUM SKIPPING INDEX ON target [RETAIN number unit] [WITH (option, ...)]
-    DROP SKIPPING INDEX [item, ...] ON target [WITH (option, ...)]
+    DROP SKIPPING INDEX [IF EXISTS] [item, ...] ON target [WITH (option, ...)]
     RESTORE SKIPPING INDEX [item, ...] ON target [WITH (option, ...)]
     REPAIR SKIPPING INDEX ON target [WITH (option, ...)]
     { DESCRIBE | DESC } SKIPPING INDEX ON target [WITH (option, ...)]

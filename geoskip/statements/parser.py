@@ -77,7 +77,7 @@ class _StatementParser:
             "REFRESH": self.refresh,
             "OPTIMIZE": lambda: OptimizeStatement(self.on(), options=self.options()),
             "VACUUM": self.vacuum,
-            "DROP": lambda: self.which(DropStatement),
+            "DROP": lambda: self.which(DropStatement, if_exists=self._take_if_exists()),
             "RESTORE": lambda: self.which(RestoreStatement),
             "REPAIR": lambda: RepairStatement(self.on(), options=self.options()),
             "DESCRIBE": lambda: DescribeStatement(self.on(), options=self.options()),
@@ -138,14 +138,19 @@ class _StatementParser:
             retain = given.lower()
         return VacuumStatement(target, retain, options=self.options())
 
-    def which(self, kind: Callable[..., Any]) -> Any:
+    def _take_if_exists(self) -> bool:
+        found = self.peek().is_word("IF") and self.tokens[self.at + 1].is_word("EXISTS")
+        self.at += 2 * found
+        return found
+
+    def which(self, kind: Callable[..., Any], **flags: bool) -> Any:
         which: list[IndexItem] = []
         while not self.peek().is_word("ON") or self._is_called_on():
             first = [self.next()] if self._is_called_on() else []
             which.append(self.named([*first, *self.until(lambda token: token.value == "," or token.is_word("ON"))]))
             if not self.take_sign(","):
                 break
-        return kind(self.on(), tuple(which), options=self.options())
+        return kind(self.on(), tuple(which), **flags, options=self.options())
 
     def show(self) -> ShowStatement:
         if not (self.take("IN") or self.take("FROM")):
@@ -302,7 +307,7 @@ _USAGE = {
     "REFRESH": f"REFRESH SKIPPING INDEX ON {_TARGET} [INCREMENTAL | FULL | QUICK]",
     "OPTIMIZE": f"OPTIMIZE SKIPPING INDEX ON {_TARGET}",
     "VACUUM": f"VACUUM SKIPPING INDEX ON {_TARGET} [RETAIN 7 DAYS]",
-    "DROP": f"DROP SKIPPING INDEX [temp MINMAX, ...] ON {_TARGET}",
+    "DROP": f"DROP SKIPPING INDEX [IF EXISTS] [temp MINMAX, ...] ON {_TARGET}",
     "RESTORE": f"RESTORE SKIPPING INDEX [temp MINMAX, ...] ON {_TARGET}",
     "REPAIR": f"REPAIR SKIPPING INDEX ON {_TARGET}",
     **dict.fromkeys(("DESCRIBE", "DESC"), f"DESCRIBE SKIPPING INDEX ON {_TARGET}"),

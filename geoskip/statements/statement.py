@@ -92,9 +92,10 @@ class VacuumStatement(TargetStatement):
 
 @dataclass(frozen=True)
 class DropStatement(TargetStatement):
-    """Take indexes out of use, all where none is named."""
+    """Take indexes out of use, all where none is named; with ``if_exists`` those that are in use."""
 
     which: tuple[IndexItem, ...] = ()
+    if_exists: bool = False
     answer: ClassVar[str] = _STATES
 
 

@@ -181,7 +181,7 @@ def test_a_file_that_needs_spark_is_read_whole_until_spark_adds_it(spark: Any, t
     assert report.files == 2
     assert report.excluded == {
         "b.parquet": "it needs Spark: it has times before 1900, which Spark rebases from the Julian calendar; "
-        "refresh_index() of a session indexes it"
+        "refresh_index() of a session indexes what Spark reads so"
     }
 
     def kept() -> int:

@@ -89,6 +89,14 @@ def test_statements_without_rows_answer_none(spark: Any) -> None:
     spark.sql("DROP DATABASE without_indexes")
 
 
+def test_drop_if_exists(spark: Any, data: Path) -> None:
+    spark.sql(f"CREATE SKIPPING INDEX ON '{data}' (temp MINMAX)").collect()
+    dropping = f"DROP SKIPPING INDEX IF EXISTS id MINMAX, temp MINMAX ON '{data}'"
+    assert [row["index"] for row in spark.sql(dropping).collect()] == ["minmax(temp)"]
+    assert spark.sql(dropping).collect() == []
+    assert spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON '{data}'").collect() == []
+
+
 def test_explain_shows_what_a_query_would_read(spark: Any, data: Path) -> None:
     geoskip.sql(spark, f"CREATE SKIPPING INDEX ON '{data}' (temp MINMAX)")
     query = f"SELECT count(*) FROM parquet.`{data}` WHERE temp > 25 AND sqrt(id) < 1"

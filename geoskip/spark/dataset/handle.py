@@ -95,7 +95,9 @@ def dataset(
     """
     check_session(spark)
     if (path is None) == (table is None):
-        raise InvalidSpecificationError("dataset() takes either a path or table=, and not both")
+        raise InvalidSpecificationError(
+            f"dataset() takes either a path or table=, got path={path!r} and table={table!r}"
+        )
     for name, given, kind in (("store", store, Store), ("encryption", encryption, Encryption)):
         if given is not None and not isinstance(given, kind):
             raise InvalidSpecificationError(f"dataset({name}=) takes a geoskip.stores.{kind.__name__}, got {given!r}")

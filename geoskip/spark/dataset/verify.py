@@ -52,7 +52,9 @@ def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
     data = SparkData(source, source.current_state())
     data.store.reread()
     with data.store.patiently():
-        return with_latest(data.store, lambda found: _verify_snapshot(data, require_index(source.name, found), sample))
+        return with_latest(
+            data.store, lambda found: _verify_snapshot(data, require_index(source.name, found, data.store), sample)
+        )
 
 
 def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:
