@@ -102,9 +102,11 @@ def _vertex(share: VertexShare, is_open: bool) -> Markup:
     )
     if not share.below:
         return element("li", row)
-    left = len(share.below) - _MOST_BELOW
+    # Spark adds that a column is not NULL to every condition on it
+    shown = [each for each in share.below if each.skips or not each.text.endswith(" IS NOT NULL")] or share.below
+    left = len(shown) - _MOST_BELOW
     more = element("li", f"and {left:,} more", class_="muted") if left > 0 else None
-    below = element("ul", *(_vertex(each, is_open) for each in share.below[:_MOST_BELOW]), more)
+    below = element("ul", *(_vertex(each, is_open) for each in shown[:_MOST_BELOW]), more)
     return element("li", element("details", element("summary", row), below, open=is_open))
 
 
