@@ -76,7 +76,7 @@ class Constant:
         return cls(kind, Fraction(value))
 
     def __str__(self) -> str:
-        return "a whole number" if self.kind == "integer" else f"a {self.kind}"
+        return str(self.value) if self.kind == "integer" else f"a {self.kind}"
 
     @property
     def is_nan(self) -> bool:

@@ -126,7 +126,7 @@ class Builder:
         if reason not in self.reasons:
             self.reasons.append(reason)
         read = chain.from_iterable(map(_read_by, parts))
-        opaque = Opaque(reason, tuple(sorted(set(read))))
+        opaque = Opaque(reason.partition(" is not used")[0], tuple(sorted(set(read))))
         return EngineCondition(opaque, opaque)
 
     def condition(self, part: object) -> EngineCondition:
