@@ -125,9 +125,7 @@ class Builder:
         """A condition of which nothing is known."""
         if reason not in self.reasons:
             self.reasons.append(reason)
-        read = chain.from_iterable(map(_read_by, parts))
-        opaque = Opaque(reason.partition(" is not used")[0], tuple(sorted(set(read))))
-        return EngineCondition(opaque, opaque)
+        return _opaque(reason.partition(" is not used")[0], *parts)
 
     def condition(self, part: object) -> EngineCondition:
         """An operand as a condition: a condition, a boolean column or a boolean constant."""
@@ -331,8 +329,8 @@ class Builder:
                 return self.compare(op, right, left)
             case Column(), Constant():
                 return self._unless_wrapped(left, self._with_constant(op, left, right))
-            case (EngineCondition(Opaque()) as unknown, _) | (_, EngineCondition(Opaque()) as unknown):
-                return self.unknown(str(unknown.true), left, right)
+            case (EngineCondition(Opaque(text)), _) | (_, EngineCondition(Opaque(text))):
+                return _opaque(text, left, right)
         return self.unknown(f"{_shown(left)} {op} {_shown(right)} is not used", left, right)
 
     def year(self, part: object) -> YearOf | EngineCondition:
@@ -405,6 +403,11 @@ def _read_by(part: object) -> Iterable[str]:
         case Rounded(column) | YearOf(column):
             return columns_of(column)
     return ()
+
+
+def _opaque(text: str, *parts: object) -> EngineCondition:
+    opaque = Opaque(text, tuple(sorted(set(chain.from_iterable(map(_read_by, parts))))))
+    return EngineCondition(opaque, opaque)
 
 
 def _shown(part: object) -> str:
