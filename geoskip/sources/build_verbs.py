@@ -220,7 +220,7 @@ def latest_with_index(name: str, store: Store) -> Snapshot:
 
 
 def require_index(name: str, snapshot: Snapshot | None, store: Store | None = None) -> Snapshot:
-    """Return a snapshot with an index in use; raise NotIndexedError for others, naming a ``store`` elsewhere."""
+    """Return a snapshot with an index in use, else raise NotIndexedError, which names a store elsewhere."""
     if snapshot is not None and snapshot.header.deleted and not _is_in_use(snapshot.header):
         names = ", ".join(entry.name for entry in snapshot.header.deleted)
         raise NotIndexedError(
