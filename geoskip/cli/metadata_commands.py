@@ -41,8 +41,8 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
         snapshot = latest(store)
         if snapshot is None:
             raise NotIndexedError(f"there is no snapshot in {store.location} yet")
-        found = _described(store, snapshot)
-        came_along = _came_along(store, snapshot)
+        came_along = metadata.metadata is None and _came_along(path, store, snapshot)
+        found = _described(store, snapshot, came_along)
     found["changes"] = changes_since(path, snapshot)
     if as_json:
         show_json(found)
@@ -69,8 +69,8 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
         typer.echo(f"{counts}: geoskip refresh {as_argument(path)}")
 
 
-def _described(store: Store, snapshot: Snapshot) -> dict[str, Any]:
-    header, sizes, came_along = snapshot.header, store.size(), _came_along(store, snapshot)
+def _described(store: Store, snapshot: Snapshot, came_along: bool) -> dict[str, Any]:
+    header, sizes = snapshot.header, store.size()
     indexes = []
     for entry in header.stored:
         built = header.built.get(entry.name, {})
@@ -100,13 +100,13 @@ def _described(store: Store, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _came_along(store: Store, snapshot: Snapshot) -> bool:
-    """True for metadata in a dataset's own folder that are those of another place."""
+def _came_along(path: str, store: Store, snapshot: Snapshot) -> bool:
+    """True for metadata in the folder of the dataset at ``path`` that are those of another place."""
     from geoskip.sources.dependencies import same_place
 
     root, folder = os.path.split(store.location)
-    root = root if ":/" in root else f"file:{os.path.abspath(root)}"
-    return folder == "_geoskip" and not same_place(root, snapshot.header.root)
+    root = root if ":/" in root else f"file:{root}"
+    return folder == "_geoskip" != os.path.basename(path.rstrip("/")) and not same_place(root, snapshot.header.root)
 
 
 def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:

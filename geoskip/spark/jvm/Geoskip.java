@@ -52,7 +52,7 @@ public final class Geoskip {
     private static volatile java.util.function.Function bridge;
     private static volatile Py4JPythonClient carrier; // of what is asked of Python
     private static final Map installed = Collections.synchronizedMap(new WeakHashMap());
-    private static final Map owners = owners(); // this class, or that of another Python process, by a session's extensions
+    private static final String me = Integer.toHexString(System.identityHashCode(Geoskip.class));
     private static volatile boolean second; // it leaves alone the sessions of another
     private static final Map listened = Collections.synchronizedMap(new WeakHashMap());
     private static final LinkedHashMap tables = new LinkedHashMap(16, 0.75f, true); // by root, the last used at the end
@@ -65,20 +65,16 @@ public final class Geoskip {
             0, Integer.MAX_VALUE, Integer.MAX_VALUE, TimeUnit.DAYS, new SynchronousQueue(),
             ThreadUtils.namedThreadFactory("geoskip-planning"));
 
-    /** One of the JVM: each Python process of a driver has classes of its own, and one of them decides for a session. */
-    private static Map owners() {
-        synchronized (System.getProperties()) {
-            Map owners = (Map) System.getProperties().get("geoskip.owners");
-            if (owners == null) {
-                owners = Collections.synchronizedMap(new WeakHashMap());
-                System.getProperties().put("geoskip.owners", owners);
-            }
-            return owners;
-        }
+    /**
+     * The JVM's property that says which Python process decides for a session and those made from it: each process has
+     * classes of its own, which see no other place.
+     */
+    private static String owner(SparkSession session) {
+        return "geoskip.owner." + Integer.toHexString(System.identityHashCode(session.extensions()));
     }
 
     /** Does this Python process decide which files the queries of a session read? */
-    static boolean owns(SparkSession session) { return owners.get(session.extensions()) == Geoskip.class; }
+    static boolean owns(SparkSession session) { return me.equals(System.getProperty(owner(session))); }
 
     /** Leaves alone, from now on, the sessions for which another Python process of the driver has installed the rule. */
     public void leaveToOthers() { second = true; }
@@ -248,10 +244,10 @@ public final class Geoskip {
      */
     public String install(SparkSession session) {
         synchronized (installed) {
-            if (second && owners.containsKey(session.extensions()) && !owns(session)) {
+            if (second && System.getProperty(owner(session)) != null && !owns(session)) {
                 return null;
             }
-            owners.put(session.extensions(), Geoskip.class);
+            System.setProperty(owner(session), me);
             if (installed.put(session.extensions(), Boolean.TRUE) == null) {
                 session.extensions().injectPreCBORule(new RuleBuilder());
                 session.extensions().injectParser(new StatementParserBuilder());
