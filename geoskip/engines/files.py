@@ -410,7 +410,8 @@ class _Question:
 
     def _decisions(self) -> tuple[Decision, ...]:
         """The decisions; without metadata one over no file, which tells what would serve the condition."""
-        if self.snapshot is None and self.predicate is not TRUE:
+        is_unreadable = any(" could not be read: " in reason for reason in self.reasons)
+        if self.snapshot is None and self.predicate is not TRUE and not is_unreadable:
             return (decide(empty_snapshot(self.root), self.predicate),)
         return tuple(decision for decision, _ in self.decisions)
 

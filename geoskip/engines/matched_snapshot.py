@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from geoskip.engines.folder_listing import FOLDER, FolderListing, table_format
 from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.lifecycle.log import repair_advice
 from geoskip.metadata import Snapshot
 from geoskip.report import unindexed_at_last
 from geoskip.stores.base import Store
@@ -88,7 +89,7 @@ def snapshot_or_reason(root: str, store: Store | None, metadata: str | None, rea
     try:
         snapshot = latest_snapshot(root, chosen)
     except MetadataError as error:
-        reasons.append(f"the metadata in {chosen.location} could not be read: {error}")
+        reasons.append(f"the metadata in {chosen.location} could not be read: {error}{repair_advice(error)}")
         return None
     if snapshot is None:
         maker = "geoskip.build()" if table_format(root) is None else "geoskip.dataset(spark, ...).create_index()"

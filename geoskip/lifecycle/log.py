@@ -303,8 +303,15 @@ def latest(store: Store) -> Snapshot | None:
         except MetadataError as error:
             if store.latest() == number:
                 newer = "upgrade geoskip" in str(error)
-                way_out = "" if newer else "; dataset.repair() builds anew what cannot be read"
-                raise MetadataError(f"{error}{way_out}") from error
+                raise MetadataError(f"{error}{'' if newer else _REPAIR}") from error
+
+
+_REPAIR = "; dataset.repair() builds anew what cannot be read"
+
+
+def repair_advice(error: BaseException) -> str:
+    """Advice on damaged metadata, as the end of a sentence; empty for other errors."""
+    return _REPAIR if " is damaged" in str(error) else ""
 
 
 @dataclass(frozen=True)

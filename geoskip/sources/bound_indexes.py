@@ -98,7 +98,8 @@ def checked(indexes: Sequence[Index]) -> list[Index]:
     """
     for index in indexes:
         if not isinstance(index, Index):
-            raise InvalidSpecificationError(f"expected indexes such as MinMax('temp'), got {index!r}")
+            unpacked = "; unpack a list: create_index(*indexes)" if isinstance(index, list | tuple) else ""
+            raise InvalidSpecificationError(f"expected indexes such as MinMax('temp'), got {index!r}{unpacked}")
         texts = index.expressions()
         if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
             raise InvalidSpecificationError(f"{index.kind} needs a column name or SQL text, got {texts!r}")

@@ -103,6 +103,16 @@ def test_of_copied_data_a_repair_is_advised(data: Path, tmp_path: Path) -> None:
     assert "geoskip repair PATH builds it anew" in printed("explain", "my copy", "temp > 12")
 
 
+def test_of_damaged_metadata_a_repair_is_advised_and_no_index(data: Path) -> None:
+    printed("index", "data", "--minmax", "temp")
+    (log,) = (data / "_geoskip" / "_log").glob("*/*.json")
+    log.write_text("x")
+    explained = printed("explain", "data", "temp > 12")
+    assert "is damaged: " in explained
+    assert "; geoskip repair PATH builds anew what cannot be read" in explained
+    assert "--minmax" not in explained
+
+
 def test_verify_counts_what_it_does_not_compare(data: Path) -> None:
     printed("index", "data", "--minmax", "temp")
     pq.write_table(pa.table({"temp": [90], "city": ["Z"]}), data / "2.parquet")
