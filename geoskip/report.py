@@ -184,7 +184,7 @@ class Scan:
         lines += ["  files that each clause alone skips:"] if skipping else []
         lines += [f"  {count:>9,}  {shortened(text, 108)}" for text, count in skipping]
         lines += [f"  ROWS LOST: {shortened(text, 400)}" for text in self.lost]
-        lines += [f"  - {shortened(reason, 300)}" for reason in self.sentences]
+        lines += [f"  - {shortened(reason, 400)}" for reason in self.sentences]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -247,7 +247,7 @@ class Report:
         return {**{name: getattr(self, name) for name in _SUMS}, "scans": scans, "notes": list(self.notes)}
 
     def __str__(self) -> str:
-        notes = [f"  - {shortened(note, 300)}" for note in self.notes]
+        notes = [f"  - {shortened(note, 400)}" for note in self.notes]
         if not self.scans:
             return "\n".join(["geoskip: the query reads no files", *notes])
         head = f"geoskip: read {_share(self)}"
