@@ -254,7 +254,8 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
 
     given = metadata.metadata or path
     folder = Path(local_path(given) or given) if given.startswith("file:") else Path(given).expanduser()
-    folder = folder.parent if folder.is_file() else folder  # a dataset of one file has them beside it
+    if metadata.metadata is None and folder.is_file():
+        folder = folder.parent  # a dataset of one file has them beside it
     place = folder / "_geoskip" if (folder / "_geoskip").is_dir() else folder
     if not place.exists():
         raise NotIndexedError(f"there is no folder {place}; name the dataset, or the folder of its metadata")

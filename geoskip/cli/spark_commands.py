@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from geoskip.cli.application import command
+from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, check_pyspark, pairs_of
 from geoskip.cli.output import Json, check_folder_of, show, show_json, waiting
 
@@ -28,7 +30,7 @@ def layout(
 ) -> None:
     """Show how well the files cluster some columns, and the files that points and ranges need."""
     spark.needed_for([path])
-    with spark.dataset([path], metadata, "layout needs Spark") as handle:
+    with spark.dataset([path], metadata, "layout needs Spark") as handle, waiting("looking at the layout"):
         found = handle.layout(*columns or ())
     if as_json:
         show_json(found.to_dict())
@@ -61,8 +63,15 @@ def recommend(
         found = recommended(handle, given, budget, layouts)
     if as_json:
         show_json(found.to_dict())
-    else:
-        show(str(found))
+        return
+    show(str(found).removesuffix(found.code))
+    if found.indexes:
+        options = [f"--index {shlex.quote(str(each.index))}" for each in found.indexes]
+        typer.echo(" ".join([f"geoskip index {as_argument(path)}", *options]))
+    for each in found.superfluous:
+        typer.echo(f"geoskip drop {as_argument(path)} {shlex.quote(each.name)}  # saves nothing")
+    for line in found.layout.code.splitlines() if found.layout else ():
+        typer.echo(f"# in a better layout, in Python: {line}")
 
 
 @command(

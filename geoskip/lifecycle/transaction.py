@@ -155,9 +155,10 @@ def writing(store: Store) -> Iterator[None]:
     except GeoskipError:
         raise
     except OSError as error:
+        way_out = "name a folder" if isinstance(error, NotADirectoryError) else "make room or get permission"
         raise StoreError(
-            f"the metadata in {store.location} cannot be written: {error}; make room or get permission, or keep them "
-            "elsewhere: dataset(..., metadata='folder')"
+            f"the metadata in {store.location} cannot be written: {error}; {way_out}, or keep them elsewhere: "
+            "dataset(..., metadata='folder')"
         ) from error
 
 

@@ -62,6 +62,8 @@ def test_how_files_cluster_and_what_to_create_for_conditions_and_queries(spark: 
     query = f"SELECT * FROM parquet.`{folder}` WHERE temp = 7"
     for words in (("temp > 35", query), ("temp > 35",)):
         assert "minmax(temp)" in json.dumps(as_json("recommend", folder, *words, "--budget", "1 MiB", "--no-layouts"))
+    advice = printed("recommend", folder, "temp > 35", "--no-layouts").splitlines()
+    assert advice[-1] == f"geoskip index {folder} --index 'minmax(temp)'"
     wrong = ran("recommend", folder, "temp > 35", "--budget", "much")
     assert (wrong.exit_code, "'much'" in wrong.stderr) == (1, True), wrong.stderr
     jar = tmp_path / "geoskip-extension.jar"
