@@ -32,6 +32,7 @@ from geoskip.predicates import (
     Or,
     Predicate,
     StartsWith,
+    columns_of,
 )
 from geoskip.types import sql_type
 
@@ -60,8 +61,10 @@ def sql_text(node: Predicate) -> str | None:
             return _filled(f"{'TRY_' * node.tries}CAST({{}} AS {kind})", child)
         case Call(name, (left, right)) if name in _OPERATORS:
             return _filled(f"({{}} {name} {{}})", left, right)
-        case Call("lambdafunction", (body, *variables)):
+        case Call("lambdafunction", (body, *variables)) if columns_of(body).isdisjoint(map(str, variables)):
             return _filled(f"({', '.join(map(str, variables))}) -> {{}}", body)
+        case Call("lambdafunction"):  # a column is called as a variable
+            return None
         case Call("namedlambdavariable"):
             return str(node)
         case Call("getarrayitem" | "getmapvalue", (child, key)):

@@ -52,6 +52,11 @@ class MetadataOptions:
         typer.Option(metavar="FILE", help="The key ring of protected metadata.", rich_help_panel=DATASET),
     ] = None
 
+    def words(self) -> list[str]:
+        """The options as a command line has them."""
+        given = (("--metadata", self.metadata), ("--keys", self.keys))
+        return [word for name, value in given if value is not None for word in (name, str(value))]
+
     def encryption(self, key: str | None = None) -> Encryption | None:
         """Keys that the metadata are read with; ``key`` names the one that protects new metadata."""
         if self.keys is None:
@@ -124,6 +129,13 @@ class SparkOptions:
         typer.Option("--import", metavar="MODULE", help="A module that defines mappings, functions or index types.",
                      rich_help_panel=DATASET),
     ] = field(default_factory=list)  # fmt: skip
+
+    def words(self) -> list[str]:
+        """The options as a command line has them, but for the table."""
+        given = [("--master", self.master), ("--format", self.format), *(("--option", text) for text in self.option)]
+        given += [*(("--conf", text) for text in self.conf), *(("--import", name) for name in self.modules)]
+        flags = ["--spark"] * self.spark + ["--sedona"] * self.sedona
+        return [*flags, *(word for name, value in given if value is not None for word in (name, value))]
 
     def needed_for(self, paths: Sequence[str]) -> bool:
         """Test whether the options or the paths ask for Spark; import the modules first."""
@@ -240,10 +252,22 @@ def recorded_reader(store: Store) -> RecordedReader | None:
 
 
 @contextmanager
-def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Iterator[Store]:
+def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions, *, to_read: bool = False) -> Iterator[Store]:
     """Store of the metadata of a dataset, which are there: of a local folder, else through Spark.
 
-    ``path`` may be the folder of the metadata itself. Raises NotIndexedError where there are none.
+    Parameters
+    ----------
+    path
+        The dataset, or the folder of the metadata itself.
+    metadata, spark
+        The options.
+    to_read
+        Take a file too, whose metadata are those of the files beside it.
+
+    Raises
+    ------
+    NotIndexedError
+        Where there are none.
     """
     if not is_local(metadata.metadata or path) or (spark.needed_for([path]) and metadata.metadata is None):
         places = [path] if metadata.metadata is None else [path, metadata.metadata]
@@ -254,8 +278,7 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
 
     given = metadata.metadata or path
     folder = Path(local_path(given) or given) if given.startswith("file:") else Path(given).expanduser()
-    if metadata.metadata is None and folder.is_file():
-        folder = folder.parent  # a dataset of one file has them beside it
+    folder = folder.parent if to_read and metadata.metadata is None and folder.is_file() else folder
     place = folder / "_geoskip" if (folder / "_geoskip").is_dir() else folder
     if not place.exists():
         raise NotIndexedError(f"there is no folder {place}; name the dataset, or the folder of its metadata")

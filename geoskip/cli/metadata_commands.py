@@ -37,7 +37,7 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
     from geoskip.errors import NotIndexedError
     from geoskip.lifecycle.log import latest
 
-    with store_of(path, metadata, spark) as store:
+    with store_of(path, metadata, spark, to_read=True) as store:
         snapshot = latest(store)
         if snapshot is None:
             raise NotIndexedError(f"there is no snapshot in {store.location} yet")

@@ -65,13 +65,16 @@ def recommend(
         show_json(found.to_dict())
         return
     show(str(found).removesuffix(found.code))
+    rest = shlex.join([*metadata.words(), *spark.words()])
     if found.indexes:
         options = [f"--index {shlex.quote(str(each.index))}" for each in found.indexes]
-        typer.echo(" ".join([f"geoskip index {as_argument(path)}", *options]))
+        typer.echo(" ".join([f"geoskip index {as_argument(path)}", *options, rest]).rstrip())
     for each in found.superfluous:
-        typer.echo(f"geoskip drop {as_argument(path)} {shlex.quote(each.name)}  # saves nothing")
-    for line in found.layout.code.splitlines() if found.layout else ():
-        typer.echo(f"# in a better layout, in Python: {line}")
+        typer.echo("# saves nothing:")
+        typer.echo(f"geoskip drop {as_argument(path)} {shlex.quote(each.name)} {rest}".rstrip())
+    if found.layout:
+        typer.echo("# a better layout, in Python:")
+        typer.echo(f"dataset = {found.handle}\n{found.layout.code}")
 
 
 @command(

@@ -252,7 +252,7 @@ class LabelledCondition:
         """The reason why a test is not served; None where another sentence says it."""
         test = part.condition
         if all(other.is_presence for other in self.parts):
-            words = " AND ".join(_words(other.condition) for other in self.parts)
+            words = " AND ".join(condensed(str(other.condition)) for other in self.parts)
             reach = "reach" if len(self.parts) > 1 else "reaches"
             return UnservedPart(part, f"only {condensed(words)} {reach} its files, which few files fail")
         used = set(map(str, self.decision.indexes))
@@ -286,14 +286,6 @@ def _is_plain(test: Predicate) -> bool:
         case Column() | IsNull(Column()) | In(Column()) | StartsWith(Column()) | Comparison(_, Column(), Literal()):
             return True
     return False
-
-
-def _words(test: Predicate) -> str:
-    """A test for NULL as SQL writes it."""
-    match test:
-        case Not(IsNull(child)):
-            return f"{condensed(str(child))} IS NOT NULL"
-    return condensed(str(test))
 
 
 def _telling(parts: Sequence[Part]) -> tuple[Part, ...]:

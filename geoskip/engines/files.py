@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -410,7 +411,7 @@ class _Question:
 
     def _decisions(self) -> tuple[Decision, ...]:
         """The decisions; without metadata one over no file, which tells what would serve the condition."""
-        is_unreadable = any(" could not be read: " in reason for reason in self.reasons)
+        is_unreadable = any(re.match(r"the metadata in .* could not be read: ", reason) for reason in self.reasons)
         if self.snapshot is None and self.predicate is not TRUE and not is_unreadable:
             return (decide(empty_snapshot(self.root), self.predicate),)
         return tuple(decision for decision, _ in self.decisions)

@@ -311,7 +311,7 @@ _REPAIR = "; dataset.repair() builds anew what cannot be read"
 
 def repair_advice(error: BaseException) -> str:
     """Advice on damaged metadata, as the end of a sentence; empty for other errors."""
-    return _REPAIR if " is damaged" in str(error) else ""
+    return _REPAIR if " is damaged" in str(error) and not isinstance(error, MissingKeyError) else ""
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@
   });
   dark.addEventListener("change", () => { named(); redraw(); });
   paper.addEventListener("change", redraw);
-  let folded = []; // what paper shows and the screen does not
+  const folded = []; // what paper shows and the screen does not
   const fold = (open) => folded.forEach((details) => { details.open = open; });
   addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
+    folded.push(...document.querySelectorAll("details:not([open])"));
     fold(true);
     redraw();
   });
-  addEventListener("afterprint", () => { fold(false); redraw(); });
+  addEventListener("afterprint", () => { fold(false); folded.length = 0; redraw(); });
   named();
 
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;

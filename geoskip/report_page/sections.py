@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from geoskip.report import condensed, count_of, size_of
@@ -102,8 +103,9 @@ def _vertex(share: VertexShare, is_open: bool) -> Markup:
     )
     if not share.below:
         return element("li", row)
-    # Spark adds that a column is not NULL to every condition on it
-    shown = [each for each in share.below if each.skips or not each.text.endswith(" IS NOT NULL")] or share.below
+    # to every condition on a column Spark adds that it is not NULL
+    is_told = [share.text != "AND" or each.skips or not each.text.endswith(" IS NOT NULL") for each in share.below]
+    shown = list(compress(share.below, is_told)) or share.below
     left = len(shown) - _MOST_BELOW
     more = element("li", f"and {left:,} more", class_="muted") if left > 0 else None
     below = element("ul", *(_vertex(each, is_open) for each in shown[:_MOST_BELOW]), more)

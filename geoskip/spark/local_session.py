@@ -8,9 +8,11 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
+from types import FrameType
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -59,6 +61,9 @@ def local_session(
         reason = reason_printed(Path(log).read_text("utf-8", "replace")) or sentence_of(error) or error
         why = str(error) if isinstance(error, GeoskipError) else f"Spark did not start: {str(reason).rstrip('.')}"
         raise EnvironmentProblem(f"{why}; what Spark printed is in {log}") from error
+    except KeyboardInterrupt:
+        os.unlink(log)
+        raise
     finally:
         os.close(descriptor)
     try:
@@ -72,11 +77,22 @@ def local_session(
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
     """Let Ctrl-C wait for the end of a block: a JVM whose launch is interrupted runs on by itself."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        waiting.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if signal.getsignal(signal.SIGINT) is note:  # and not that of Spark's context, which cancels jobs
+            signal.signal(signal.SIGINT, before)
+    if waiting:
+        raise KeyboardInterrupt
 
 
 def reason_printed(text: str) -> str | None:

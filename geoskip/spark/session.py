@@ -135,7 +135,7 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
         known.read_keys(key_ring, again=True)
     else:
         known.unlock(keys, key_ring)
-    if (refused := java(spark).geoskip.install(spark._jsparkSession)) is not None:
+    if (refused := java(spark).geoskip.install(spark._jsparkSession, True)) is not None:
         warnings.warn(refused, stacklevel=2)
     register_statistics(spark)
     spark.conf.set(ENABLED, "true")

@@ -122,6 +122,8 @@ def _dropped(handle: Dataset, statement: DropStatement) -> Sequence[str]:
     names = [item.text for item in statement.which]
     if not statement.if_exists:
         return handle.delete_index(*names)
+    with suppress(NotIndexedError):
+        return handle.delete_index(*names)
     found: list[str] = []
     for name in [[name] for name in names] or [[]]:
         with suppress(NotIndexedError):

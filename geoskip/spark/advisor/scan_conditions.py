@@ -232,8 +232,9 @@ def with_rule(session: SparkSession) -> Any:
     side = java(session).geoskip
     if not side.installed(session._jsparkSession):
         switched = session.conf.get(ENABLED, None)
-        side.install(session._jsparkSession)
-        session.conf.set(ENABLED, "false" if switched is None else switched)
+        side.install(session._jsparkSession, False)
+        if side.installed(session._jsparkSession):  # and no other Python process decides there
+            session.conf.set(ENABLED, "false" if switched is None else switched)
     return side
 
 

@@ -66,15 +66,16 @@ public final class Geoskip {
             ThreadUtils.namedThreadFactory("geoskip-planning"));
 
     /**
-     * The JVM's property that says which Python process decides for a session and those made from it: each process has
-     * classes of its own, which see no other place.
+     * The JVM's property that says which Python process decides for a session, or for those with the same extensions
+     * that no process has enabled itself: each process has classes of its own, which see no other place.
      */
-    private static String owner(SparkSession session) {
-        return "geoskip.owner." + Integer.toHexString(System.identityHashCode(session.extensions()));
-    }
+    private static String owner(Object of) { return "geoskip.owner." + Integer.toHexString(System.identityHashCode(of)); }
 
     /** Does this Python process decide which files the queries of a session read? */
-    static boolean owns(SparkSession session) { return me.equals(System.getProperty(owner(session))); }
+    static boolean owns(SparkSession session) {
+        String own = System.getProperty(owner(session));
+        return me.equals(own != null ? own : System.getProperty(owner(session.extensions())));
+    }
 
     /** Leaves alone, from now on, the sessions for which another Python process of the driver has installed the rule. */
     public void leaveToOthers() { second = true; }
@@ -240,14 +241,18 @@ public final class Geoskip {
 
     /**
      * Installs the rule for a session and those made from it by newSession, once, and the parser of statements: the
-     * answer says why it could not be installed, null where it was. Of several Python processes the last one decides.
+     * answer says why it could not be installed, null where it was. Of several Python processes the last one that
+     * `claims` a session decides for it, and one that does not where there is no other.
      */
-    public String install(SparkSession session) {
+    public String install(SparkSession session, boolean claims) {
         synchronized (installed) {
-            if (second && System.getProperty(owner(session)) != null && !owns(session)) {
+            Object first = System.getProperties().putIfAbsent(owner(session.extensions()), me);
+            if (claims && !second) {
+                System.setProperty(owner(session.extensions()), me);
+                System.setProperty(owner(session), me);
+            } else if (second && first != null && !first.equals(me)) {
                 return null;
             }
-            System.setProperty(owner(session), me);
             if (installed.put(session.extensions(), Boolean.TRUE) == null) {
                 session.extensions().injectPreCBORule(new RuleBuilder());
                 session.extensions().injectParser(new StatementParserBuilder());
@@ -269,7 +274,7 @@ public final class Geoskip {
     public java.util.function.Function installer() {
         return new java.util.function.Function() {
             public Object apply(Object session) {
-                String refused = install((SparkSession) session);
+                String refused = install((SparkSession) session, false);
                 if (refused != null) {
                     LoggerFactory.getLogger("geoskip").warn(refused);
                 }
@@ -290,8 +295,8 @@ public final class Geoskip {
     /** Says why relations of classes with a beginning of their names are left alone. */
     public void missing(String packageName, String reason) { TableFormat.missing(packageName, reason); }
 
-    /** Is the rule installed for a session? */
-    public boolean installed(SparkSession session) { return installed.containsKey(session.extensions()); }
+    /** Is the rule installed for a session, and does it decide there? */
+    public boolean installed(SparkSession session) { return installed.containsKey(session.extensions()) && owns(session); }
 
     /** The expressions that a frame projects, as the rule would meet them in a filter: JSON. */
     public String analyse(Dataset frame) throws Exception {
