@@ -51,6 +51,9 @@ def sql_text(node: Predicate) -> str | None:
     ('month(day)', 'CAST(n AS double)')
     >>> sql_text(Comparison(">", Call("+", (Column("n", "int"), Literal(1, "int"))), Literal(2.5, "double")))
     '((n + 1) > 2.5D)'
+    >>> x = Call("namedlambdavariable", (), flags=("0", "0"))
+    >>> [sql_text(Call("lambdafunction", (Comparison(">", x, Column(name)), x))) for name in ("n", "x")]
+    ['(x) -> (x > n)', None]
     """
     match node:
         case Column(name):

@@ -20,7 +20,7 @@ from geoskip import GeoBox, MinMax, Report, Scan
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.planner import decide
-from geoskip.predicates import And, Call, Column, Comparison, Literal, Not, Or, Predicate
+from geoskip.predicates import And, Call, Column, Comparison, IsNull, Literal, Not, Or, Predicate
 from geoskip.report_page import _drawn, sections
 from tests.support.browser import Page, opened_browser
 
@@ -304,3 +304,11 @@ def test_texts_have_contrast(page: Page, tmp_path: Path, scheme: str) -> None:
         darker, lighter = sorted((luminance(text), luminance(ground)))
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (text, ground)
     page.scheme("light")
+
+
+@pytest.mark.parametrize(("word", "is_shown"), [(And, False), (Or, True)])
+def test_what_spark_adds_to_a_condition_is_left_out_of_its_tree(word: Any, is_shown: bool) -> None:
+    predicate = word((Not(IsNull(CITY)), Comparison(">", TEMP, Literal(30, "int"))))
+    text = Report((scan_of(snapshot_of(20, 1), predicate),)).to_html()
+    tree = text[text.index('class="tree"') :]
+    assert ("city IS NOT NULL" in tree, "temp &gt; 30" in tree) == (is_shown, True)
