@@ -291,6 +291,21 @@ def test_clauses_count_the_files_that_the_scan_lists(spark: Any, tmp_path: Path)
     assert scan.clauses() == (("min(a) <= 3 <= max(a)", scan.files_skipped),)
 
 
+def test_metadata_that_came_after_the_plan_or_went_are_explained(spark: Any, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    spark.range(40).repartitionByRange(4, "id").write.parquet(place)
+    with geoskip.disabled(spark):
+        early = spark.read.parquet(place).where("id = 3")
+        assert early.count() == 1
+        early._jdf.queryExecution().executedPlan()
+    geoskip.dataset(spark, place).create_index(MinMax("id"))
+    (reason,) = geoskip.report(early).reasons
+    assert reason.endswith("before it had metadata: plan it again")
+    spark.range(40).repartitionByRange(4, "id").write.mode("overwrite").parquet(place)
+    (reason,) = geoskip.report(spark.read.parquet(place).where("id = 3")).reasons
+    assert reason == f"there are no metadata in {place}/_geoskip: create_index() makes them"
+
+
 def test_a_served_condition_that_skips_nothing_is_explained(own: Any) -> None:
     words = "- by the indexes that serve the condition, each file may hold a match: see geoskip.why_not()"
     for where, count in {"temp > -99": 1, "temp > 25": 0, "temp > -99 AND id > 0": 0}.items():

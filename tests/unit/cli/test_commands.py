@@ -103,6 +103,14 @@ def test_of_copied_data_a_repair_is_advised(data: Path, tmp_path: Path) -> None:
     assert "geoskip repair PATH builds it anew" in printed("explain", "my copy", "temp > 12")
 
 
+def test_the_folder_of_other_metadata_is_named(data: Path, tmp_path: Path) -> None:
+    printed("index", "data", "--minmax", "temp")
+    for verb in ("refresh", "verify"):
+        done = ran(verb, "data", "--metadata", tmp_path / "nothing")
+        assert done.exit_code == 1
+        assert f"has no index yet in {tmp_path}/nothing; create one: " in done.stderr
+
+
 def test_of_damaged_metadata_a_repair_is_advised_and_no_index(data: Path) -> None:
     printed("index", "data", "--minmax", "temp")
     (log,) = (data / "_geoskip" / "_log").glob("*/*.json")
