@@ -351,11 +351,9 @@ class Decision:
 
     def effects(self, among: Mask | None = None) -> tuple[tuple[str, int], ...]:
         """Used clauses, each text once, with the number of files that each alone skips, in descending order."""
-        counts: dict[str, int] = {}
-        for part in parts_of(self.clause):
-            if part is not KEEP_ALL:
-                counts[_text(part)] = max(counts.get(_text(part), 0), self.skips(part, among))
-        return tuple(sorted(counts.items(), key=lambda pair: -pair[1]))
+        counts = [(_text(part), self.skips(part, among)) for part in parts_of(self.clause) if part is not KEEP_ALL]
+        most = dict(sorted(counts, key=lambda pair: pair[1]))  # of equal texts the largest
+        return tuple(sorted(most.items(), key=lambda pair: -pair[1]))
 
     def skips(self, clause: Clause, among: Mask | None = None) -> int:
         """Number of the files, or of those ``among``, that a clause skips."""

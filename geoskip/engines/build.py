@@ -148,7 +148,9 @@ def build(
     else:
         _refresh(data, mode)
     with data.store.patiently():
-        return with_latest(data.store, lambda found: report_on(require_index(data.name, found), data, started))
+        return with_latest(
+            data.store, lambda found: report_on(require_index(data.name, found, data.store), data, started)
+        )
 
 
 def _refresh(data: ParquetData, mode: str) -> None:

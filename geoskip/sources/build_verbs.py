@@ -138,7 +138,7 @@ def refresh_fully(data: BuildAccess, snapshot: Snapshot, entries: Sequence[Index
 def refresh_quickly(data: BuildAccess, snapshot: Snapshot, *, by: str) -> None:
     """Remove the rows of changed files, and count the files without metadata; read no data."""
     plan = RefreshPlan(BuiltSummaries(data), quick=True)
-    if with_latest(data.store, lambda found: plan.is_needed(require_index(data.name, found)), snapshot):
+    if with_latest(data.store, lambda found: plan.is_needed(require_index(data.name, found, data.store)), snapshot):
         perform(data.store, Verb.QUICK, plan, by=by, since=snapshot.header.number)
 
 
@@ -162,7 +162,9 @@ def refresh_incrementally(
         Where an index was built under other conditions than those of now.
     """
     plan = RefreshPlan(BuiltSummaries(data))
-    needed = with_latest(data.store, lambda found: plan.is_needed(require_index(data.name, found)), snapshot)
+    needed = with_latest(
+        data.store, lambda found: plan.is_needed(require_index(data.name, found, data.store)), snapshot
+    )
     entries = snapshot.header.entries
     if plan.diff is None or not plan.diff.stale:
         entries = tuple(entry for entry in entries if _may_change(entry))
@@ -219,7 +221,7 @@ def latest_with_index(name: str, store: Store) -> Snapshot:
         return require_index(name, latest(store), store)
 
 
-def require_index(name: str, snapshot: Snapshot | None, store: Store | None = None) -> Snapshot:
+def require_index(name: str, snapshot: Snapshot | None, store: Store) -> Snapshot:
     """Return a snapshot with an index in use, else raise NotIndexedError, which names a store elsewhere."""
     if snapshot is not None and snapshot.header.deleted and not _is_in_use(snapshot.header):
         names = ", ".join(entry.name for entry in snapshot.header.deleted)
@@ -228,7 +230,7 @@ def require_index(name: str, snapshot: Snapshot | None, store: Store | None = No
             "create_index() makes new ones"
         )
     if snapshot is None or not _is_in_use(snapshot.header):
-        place = "" if store is None or store.location.endswith("/_geoskip") else f" in {store.location}"
+        place = "" if store.location.endswith("/_geoskip") else f" in {store.location}"
         raise NotIndexedError(f"{name} has no index yet{place}; create one: dataset.create_index(MinMax('column'))")
     return snapshot
 

@@ -125,9 +125,9 @@ def _dropped(handle: Dataset, statement: DropStatement) -> Sequence[str]:
     with suppress(NotIndexedError):
         return handle.delete_index(*names)
     found: list[str] = []
-    for name in [[name] for name in names] or [[]]:
+    for name in names:  # one of them is not there
         with suppress(NotIndexedError):
-            found += handle.delete_index(*name)
+            found += handle.delete_index(name)
     return found
 
 

@@ -111,7 +111,9 @@ def report(data: SparkData, started: float) -> BuildReport:
     known.renew(data.root)
     java(data.source.spark).geoskip.forget()
     with data.store.patiently():
-        return with_latest(data.store, lambda found: report_on(require_index(data.name, found), data, started))
+        return with_latest(
+            data.store, lambda found: report_on(require_index(data.name, found, data.store), data, started)
+        )
 
 
 def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:

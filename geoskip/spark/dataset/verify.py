@@ -187,7 +187,7 @@ def described_indexes(source: DatasetSource) -> list[tuple[Any, ...]]:
         return with_latest(
             data.store,
             lambda found: _index_rows(
-                found if found and found.header.stored else require_index(source.name, found), data
+                found if found and found.header.stored else require_index(source.name, found, data.store), data
             ),
         )
 
