@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 WRITES = "writes"
 """The member of a recorded layout that lists the ids of the writes that arranged their rows."""
+FILE_SIZE = "file_size"
+"""The member of a recorded layout with the bytes of a file, which a rewrite without a size of its own keeps."""
 _OF_A_WRITE = re.compile(r"^part-\d+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _PARTITIONS_SHOWN = 12
 

@@ -158,6 +158,27 @@ def test_files_in_order_and_large_enough_stay(spark, tmp_path):
 
 
 @pytest.mark.slow
+def test_files_in_order_of_another_column_are_rewritten_and_their_number_stays(spark, tmp_path):
+    place = tmp_path / "sorted"
+    place.mkdir()
+    for number in range(8):
+        pq.write_table(table(1000 * number).sort_by("a"), place / f"f{number}.parquet")
+    for layout in (ZOrder("a", "b"), Sort("b", "a"), Hilbert("a", "lower(name)")):
+        report = geoskip.dataset(spark, place).rewrite(layout, files=8)
+        assert (report.rewritten, report.files_after) == (8, 8), layout
+        again = geoskip.dataset(spark, report.path).rewrite()
+        assert (again.rewritten, again.path) == (0, report.path), layout
+    assert geoskip.dataset(spark, place).rewrite(Sort("a", "b"), files=8).rewritten == 0
+    assert geoskip.dataset(spark, place).rewrite().rewritten == 0, "the files were in order, and are as large as wanted"
+    written = geoskip.write(
+        spark.read.parquet(str(place)), tmp_path / "w", layout=ZOrder("a", "b"), files=6, indexes=MinMax("a")
+    )
+    assert written.rewrite().rewritten == 0
+    written.append(spark.read.parquet(str(place)).where("a < 2000").repartition(3))
+    assert 4 <= written.rewrite().files_after <= 9
+
+
+@pytest.mark.slow
 def test_partitions_are_rewritten_one_by_one_and_others_stay(spark, partitioned):
     before = read(spark, partitioned)
     dataset = geoskip.dataset(spark, partitioned)

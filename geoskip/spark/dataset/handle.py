@@ -250,8 +250,8 @@ class Dataset:
         where
             A condition over partition columns, as SQL: other partitions stay as they are.
         file_size
-            Bytes of a file, or a text such as ``"64 MiB"``; by default 128 MiB. Files in order with 0.6 to 2 times as
-            many stay.
+            Bytes of a file, or a text such as ``"64 MiB"``; by default as when the layout was written, else 128 MiB.
+            Files in order with 0.6 to 2 times as many stay.
         files
             Instead of ``file_size``, the number of files that the dataset, or what ``where`` chooses, is to have.
         to

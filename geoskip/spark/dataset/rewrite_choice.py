@@ -2,7 +2,8 @@
 
 In each partition these are files that overlap others in the layout, files smaller than 0.6 of the wanted size or larger
 than twice, and the files that lie between: with them the new files overlap none of those that stay. One small file
-alone stays.
+alone stays. Of several columns, bounds do not tell the order of files that no recorded write has arranged: several such
+files are taken, unless the layout is lexical and they are apart in its first column.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from pyspark.sql import types as T
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.layout.clustering import FileRanges
-from geoskip.layout.layout_report import WRITES, layout_name, out_of_order, partition_of
-from geoskip.layout.specification import Layout
+from geoskip.layout.layout_report import FILE_SIZE as RECORDED_SIZE
+from geoskip.layout.layout_report import WRITES, layout_name, out_of_order, partition_of, write_of
+from geoskip.layout.specification import Layout, Sort
 from geoskip.metadata import Snapshot, bytes_of
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import ListedFile, relative_path
@@ -86,10 +88,10 @@ def check_is_rewritable(source: DatasetSource, relation: FileRelation) -> None:
 
 
 def file_target(files: int | None, file_size: int | str | None) -> tuple[int | None, int | None]:
-    """The number of files, or the bytes of one, whichever is given; 128 MiB by default.
+    """The number of files, or the bytes of one, whichever is given.
 
     >>> file_target(None, "64 MiB"), file_target(4, None), file_target(None, None)
-    ((None, 67108864), (4, None), (None, 134217728))
+    ((None, 67108864), (4, None), (None, None))
     """
     if files is not None and file_size is not None:
         raise InvalidSpecificationError("rewrite() takes files= or file_size=, and not both")
@@ -97,8 +99,8 @@ def file_target(files: int | None, file_size: int | str | None) -> tuple[int | N
         if isinstance(files, bool) or not isinstance(files, int) or files < 1:
             raise InvalidSpecificationError(f"rewrite(files=) takes a number of files from 1, got {files!r}")
         return files, None
-    size = FILE_SIZE if file_size is None else bytes_of(file_size)
-    if not size:
+    size = None if file_size is None else bytes_of(file_size)
+    if file_size is not None and not size:
         raise InvalidSpecificationError(
             f"rewrite(file_size=) takes bytes or a text such as '128 MiB', and not zero, got {file_size!r}"
         )
@@ -154,8 +156,12 @@ def choose_files(
     among
         URIs of the files that may be rewritten; None for all.
     files, file_size
-        The number of files of these, or the bytes of a file; one of them is None.
+        The number of files of these, or the bytes of a file; without both, the bytes that are recorded, or 128 MiB.
     """
+    recorded = snapshot.header.layout if snapshot is not None else {}
+    if files is None and file_size is None:
+        known = recorded.get(RECORDED_SIZE)
+        file_size = known if isinstance(known, int) and known > 0 else FILE_SIZE
     listed = list(data.state.files)
     allowed = np.array([among is None or plain_uri(file.uri) in among for file in listed], dtype=bool)
     sizes = np.array([file.size for file in listed], dtype=np.float64)
@@ -165,19 +171,23 @@ def choose_files(
     found = dataset_ranges(data, snapshot, texts)
     ranges = list(found.of(texts).values())
     paths = found.table["path"].to_pylist()
-    recorded = snapshot.header.layout if snapshot is not None else {}
     writes = recorded.get(WRITES) or () if layout_name(recorded) == str(layout) else ()
     order = {path: at for at, path in enumerate(paths)}
     at = np.array([order[relative_path(file.uri, data.root)] for file in listed], dtype=np.int64)
     ranges = [each.take(at) for each in ranges]
     paths = [paths[number] for number in at]
+    folders = np.array([partition_of(path) for path in paths], dtype=object)
     stray = out_of_order(ranges, paths, list(writes))
+    unknown = np.array([write_of(path) not in writes for path in paths], dtype=bool)
     if not texts:
         stray = np.zeros(len(listed), dtype=bool)
-    elif not all(found.of([text]) for text in texts):  # nothing says that files are in order
-        stray = np.ones(len(listed), dtype=bool)
+    elif not all(found.of([text]) for text in texts):  # nothing but their writes says that files are in order
+        stray = stray | unknown
+    elif isinstance(layout, Sort):  # files in order of another column are apart in all columns, too
+        stray = stray | (unknown & out_of_order(ranges[:1], paths, list(writes)))
+    elif len(ranges) > 1:
+        stray = stray | (unknown & _among_others(folders, unknown))
     chosen = np.zeros(len(listed), dtype=bool)
-    folders = np.array([partition_of(path) for path in paths], dtype=object)
     for folder in dict.fromkeys(folders):
         here = np.flatnonzero((folders == folder) & allowed)
         chosen[here] = _of_partition([each.take(here) for each in ranges], sizes[here], stray[here], target)
@@ -193,6 +203,15 @@ def choose_files(
         count,
         file_size if files is None else None,
     )
+
+
+def _among_others(folders: NDArray[np.object_], unknown: Mask) -> Mask:
+    """Mask of the files in partitions with several files that no known write has arranged.
+
+    Files that are sorted by one column alone overlap in no column's box, and are in the order of no curve.
+    """
+    counts = Counter(folders[unknown])
+    return np.array([counts[folder] > 1 for folder in folders], dtype=bool)
 
 
 def _of_partition(ranges: Sequence[FileRanges], sizes: NDArray[np.float64], stray: Mask, target: float) -> Mask:

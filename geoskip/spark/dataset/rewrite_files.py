@@ -34,7 +34,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, StoreError
-from geoskip.layout.layout_report import WRITES, layout_name, with_writes
+from geoskip.layout.layout_report import FILE_SIZE, WRITES, layout_name, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
@@ -150,7 +150,7 @@ def rewrite(
     layout, where, to
         As for the method.
     files, file_size
-        The number of files, or the bytes of one; one of them is None.
+        The number of files, or the bytes of one; without both, as recorded.
     """
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
@@ -212,7 +212,9 @@ def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout |
 def _record(data: SparkData, snapshot: Snapshot | None, layout: Layout, chosen: Chosen) -> None:
     """Record the layout of files that were in order already."""
     if chosen.is_whole and (snapshot is None or layout_name(snapshot.header.layout) != str(layout)):
-        record_layout(data, layout.to_json())
+        sizes = [file.size for file in chosen.kept]
+        size = chosen.file_size or max(1, sum(sizes) // max(1, len(sizes)))
+        record_layout(data, {**layout.to_json(), FILE_SIZE: size})
 
 
 class _Rewrite:
@@ -400,13 +402,20 @@ class _Rewrite:
         recorded = self.snapshot.header.layout if self.snapshot is not None else {}
         is_same = layout_name(recorded) == str(self.layout)
         writes = [*(recorded.get(WRITES) or () if is_same else ()), *self.ids]
-        is_whole = self.chosen.is_whole or is_same
-        layout = {**self.layout.to_json(), WRITES: sorted(set(writes))} if is_whole else dict(recorded)
+        layout = dict(recorded)
+        if self.chosen.is_whole or is_same or not recorded:
+            size = recorded.get(FILE_SIZE) if not self.chosen.is_whole else None
+            layout = {**self.layout.to_json(), WRITES: sorted(set(writes)), FILE_SIZE: size or self._file_size()}
         if self.snapshot is not None and (entries := self.snapshot.header.entries):
             return create(target, [entry.index for entry in entries], layout)
         if layout:
             record_layout(SparkData(target, target.current_state()), layout)
         return None
+
+    def _file_size(self) -> int:
+        """The bytes of a file that were asked for, or those of a new one where a number of files was."""
+        sizes = [file.size for file in self._listed([self.folder.final])]
+        return self.chosen.file_size or max(1, sum(sizes) // max(1, len(sizes)))
 
     def _switch(self, table: TableLocation) -> None:
         """Let the table read the new folder; back again where files were added meanwhile."""

@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame
 
 from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError, UnknownColumnError
 from geoskip.indexes.base import Index, SourceColumn
+from geoskip.layout.layout_report import FILE_SIZE as RECORDED_SIZE
 from geoskip.layout.layout_report import layout_name, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
@@ -167,7 +168,7 @@ def write(
     elif files is not None:
         frame = frame.repartition(files)
     is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
-    earlier = _files_of(source) if exists and (mode == "append" or is_dynamic) else set()
+    earlier = _files_of(source) if exists and (mode == "append" or is_dynamic) else {}
     with _explained(f"{place} could not be written"), show_progress(spark, f"writing {place}"):
         frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
     try:
@@ -180,7 +181,9 @@ def write(
     recorded = None
     if layout is not None:
         known = before.header.layout if before is not None and earlier else {}
-        recorded = _recorded(layout, known, sorted(_files_of(source) - earlier))
+        written = {uri: size for uri, size in _files_of(source).items() if uri not in earlier}
+        wanted = size if files is None else max(1, sum(written.values()) // max(1, len(written)))
+        recorded = {RECORDED_SIZE: wanted, **_recorded(layout, known, sorted(written))}
     if indexes:
         create_refresh.create(source, indexes, recorded)
         return Dataset(source)
@@ -304,12 +307,13 @@ def _recorded(layout: Layout, known: Mapping[str, Any], written: Sequence[str]) 
     return with_writes(known if layout_name(known) == str(layout) else layout.to_json(), written)
 
 
-def _files_of(source: DatasetSource) -> set[str]:
-    """The URIs of the files that there are now."""
+def _files_of(source: DatasetSource) -> dict[str, int]:
+    """The URIs of the files that there are now, with their sizes."""
     try:
-        return set(source.current_state().files.columns[0].to_pylist())
+        uris, sizes, *_ = source.current_state().files.columns
+        return dict(zip(uris.to_pylist(), sizes.to_pylist(), strict=True))
     except DatasetNotFoundError:
-        return set()
+        return {}
 
 
 def _size(files: int | None, file_size: int | str | None) -> int:
