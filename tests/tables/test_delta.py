@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,11 @@ from geoskip.engines.usable_indexes import reason_unusable_here
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.spark.dataset.source import SparkData
 from tests.conftest import rows_of, same_as_off
-from tests.support.planting import Inverted, before
+from tests.support.delta_tables import check_left_alone, data_files, delta_table, lie, streamed
 
 TEMPS = MinMax("temp")
 ODD = ValueList("temp % 7")
 """Values that Delta's own skipping knows nothing of: its minimum and maximum are those of columns."""
-
-
-def delta_table(spark: Any, place: Path, *, partition: str = "", **properties: str) -> str:
-    """A new table of four files with ``temp`` 0..9, 10..19, 20..29 and 30..39, each cut by partitions."""
-    columns = ("id AS temp", "id % 2 AS half", "concat('n', id) AS name")
-    frame = spark.range(40).selectExpr(*columns).repartitionByRange(4, "temp")
-    writer = frame.write.format("delta").options(**{f"delta.{name}": value for name, value in properties.items()})
-    (writer.partitionBy(partition) if partition else writer).save(str(place))
-    return f"delta.`{place}`"
-
-
-def data_files(place: Path) -> list[dict[str, Any]]:
-    """The entries of a table's log, in order."""
-    return [json.loads(line) for file in sorted(Path(place, "_delta_log").glob("*.json")) for line in file.open()]
 
 
 @pytest.fixture
@@ -228,35 +213,6 @@ def test_column_mapping(spark: Any, place: Path, kept: Kept, mode: str) -> None:
     spark.sql(f"ALTER TABLE {table} DROP COLUMN city")
     spark.sql(f"ALTER TABLE {table} ADD COLUMN (city string)")
     assert kept(f"{found} coalesce(city, 'c7') = 'c7'") == (5, 5)
-
-
-def lie(patch: pytest.MonkeyPatch) -> None:
-    """Let MinMax skip exactly the files that it must keep, so that whatever is narrowed by it has other rows."""
-
-    def clause(original: Any, index: MinMax, node: Any) -> Any:
-        found = original(index, node)
-        return found and Inverted(found)
-
-    before(patch, MinMax, "clause", clause)
-
-
-def streamed(frame: Any, place: Path) -> list[Any]:
-    """The rows of a stream, read to its end."""
-    name = f"streamed{abs(hash(str(place)))}"
-    query = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", str(place))
-    query.trigger(availableNow=True).start().awaitTermination()
-    return rows_of(frame.sparkSession.table(name))
-
-
-def check_left_alone(spark: Any, read: Callable[[], list[Any]]) -> None:
-    """Rows on and off are the same, and no scan of a query that was run meanwhile was narrowed."""
-    with geoskip.disabled(spark):
-        off = read()
-    earlier = len(geoskip.reports(spark))
-    assert read() == off
-    assert off
-    scans = [scan for report in geoskip.reports(spark)[earlier:] for scan in report.scans]
-    assert [scan for scan in scans if scan.files_kept < scan.files_total] == []
 
 
 def test_streams_and_change_data_are_left_alone(

@@ -2,101 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import geoskip
-from geoskip import GeoBox, MinMax, ValueList
+from geoskip import MinMax, ValueList
 from geoskip.errors import GeoskipError
 from tests.conftest import rows_of
-from tests.tables.test_delta import check_left_alone, lie, streamed
-
-ODD = ValueList("temp % 7")
-"""Values that Iceberg's own skipping knows nothing of: its bounds are those of columns."""
-MODES = [("2", "merge-on-read"), ("3", "merge-on-read"), ("2", "copy-on-write")]
-"""Position deletes, deletion vectors, rewritten files."""
-
-Kept = Callable[..., Any]
-
-
-def make(spark: Any, table: str, *, by: str = "", **properties: str) -> str:
-    """A table of four files with ``temp`` 0..9, 10..19, 20..29 and 30..39, each cut by partitions."""
-    options = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-    spark.sql(
-        f"CREATE TABLE {table} (temp BIGINT, half BIGINT, name STRING) USING iceberg "
-        + (f"PARTITIONED BY ({by}) " if by else "")
-        + (f"TBLPROPERTIES ({options})" if options else "")
-    )
-    for start in range(0, 40, 10):
-        add(spark, table, start, start + 10)
-    return table
-
-
-def add(spark: Any, table: str, start: int, end: int) -> None:
-    values = "id AS temp, id % 2 AS half, concat('n', id) AS name"
-    spark.range(start, end, 1, 1).selectExpr(*values.split(", ", 2)).writeTo(table).append()
-
-
-def scans(frame: Any) -> list[set[str]]:
-    """The data files that each executed scan of Iceberg had read, by the tasks that Spark was given."""
-
-    def of(plan: Any) -> Iterator[set[str]]:
-        name = plan.getClass().getSimpleName()
-        if name == "AdaptiveSparkPlanExec":
-            yield from of(plan.executedPlan())
-        elif name.endswith("QueryStageExec"):
-            yield from of(plan.plan())
-        elif name == "BatchScanExec" and plan.scan().getClass().getSimpleName() == "SparkBatchQueryScan":
-            partitions = [part for part in plan.inputRDD().partitions() if hasattr(part, "inputPartitions")]
-            inputs = [
-                part.inputPartitions().apply(n) for part in partitions for n in range(part.inputPartitions().size())
-            ]
-            yield {str(task.file().location()) for part in inputs for task in part.taskGroup().tasks().toArray()}
-        elif name != "ReusedExchangeExec":
-            for children in (plan.subqueries(), plan.children()):
-                for number in range(children.size()):
-                    yield from of(children.apply(number))
-
-    return list(of(frame._jdf.queryExecution().executedPlan()))
+from tests.support.delta_tables import check_left_alone, lie, streamed
+from tests.support.iceberg_tables import (
+    MODES,
+    ODD,
+    Kept,
+    delete_by_name,
+    iceberg,
+    kept_files,
+    make,
+    reasons,
+    version,
+)
 
 
 @pytest.fixture
 def kept(spark: Any) -> Kept:
-    """Files that a query's scans read, and all of the table, its rows the same on and off; of one scan, the pair."""
-
-    def read(query: str | Callable[[], Any], **arguments: Any) -> Any:
-        ask = (lambda: spark.sql(query, **arguments)) if isinstance(query, str) else query
-        with geoskip.disabled(spark):
-            off = rows_of(ask())
-        frame = ask()
-        assert rows_of(frame) == off
-        report = geoskip.report(frame)
-        executed = scans(frame)
-        assert sorted(scan.files_kept for scan in report.scans) == sorted(map(len, executed))
-        assert {path.rpartition("/")[2] for scan in report.scans for path in scan.kept_files()} == {
-            path.rpartition("/")[2] for files in executed for path in files
-        }
-        pairs = [(scan.files_kept, scan.files_total) for scan in report.scans]
-        return pairs[0] if len(pairs) == 1 else pairs
-
-    return read
-
-
-def reasons(spark: Any, query: str) -> str:
-    report = geoskip.explain(spark.sql(query))
-    return "; ".join([*report.notes, *(reason for scan in report.scans for reason in scan.reasons)])
-
-
-def version(spark: Any, table: str) -> int:
-    return int(spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at DESC LIMIT 1").head()[0])
-
-
-def iceberg(spark: Any, table: str) -> Any:
-    """The table as Iceberg's own interface has it."""
-    return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    return partial(kept_files, spark)
 
 
 @pytest.mark.parametrize(("form", "mode"), MODES)
@@ -202,28 +134,6 @@ def test_commands_change_the_same_rows(spark: Any, table: str, form: str, mode: 
         spark.sql(f"DROP TABLE IF EXISTS {twin}")
 
 
-def delete_by_name(spark: Any, table: str, name: str) -> None:
-    """Delete the rows of a name by an equality delete, which Spark itself does not write."""
-    jvm, own = spark._jvm, iceberg(spark, table)
-    ids = spark.sparkContext._gateway.new_array(jvm.int, 1)
-    ids[0] = own.schema().findField("name").fieldId()
-    names = spark.sparkContext._gateway.new_array(jvm.java.lang.String, 1)
-    names[0] = "name"
-    schema = own.schema().select(names)
-    factory = jvm.org.apache.iceberg.data.GenericAppenderFactory(own.schema(), own.spec(), ids, schema, None)
-    place = own.io().newOutputFile(f"{own.location()}/data/deletes.parquet")
-    output = jvm.org.apache.iceberg.encryption.EncryptedFiles.encryptedOutput(
-        place, jvm.java.nio.ByteBuffer.allocate(0)
-    )
-    writer = factory.newEqDeleteWriter(output, jvm.org.apache.iceberg.FileFormat.PARQUET, None)
-    row = jvm.org.apache.iceberg.data.GenericRecord.create(schema)
-    row.setField("name", name)
-    writer.write(row)
-    writer.close()
-    own.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
-    spark.sql(f"REFRESH TABLE {table}")
-
-
 def test_equality_deletes(spark: Any, table: str, kept: Kept) -> None:
     make(spark, table, **{"format-version": "2"})
     before = version(spark, table)
@@ -234,100 +144,6 @@ def test_equality_deletes(spark: Any, table: str, kept: Kept) -> None:
     assert spark.sql(f"SELECT * FROM {table} WHERE temp = 38").count() == 0
     assert kept(f"SELECT * FROM {table} WHERE temp % 50 BETWEEN 37 AND 38") == (1, 4)
     assert kept(f"SELECT * FROM {table} VERSION AS OF {before} WHERE temp % 50 BETWEEN 38 AND 38") == (1, 4)
-
-
-def test_columns_by_their_ids(spark: Any, table: str, kept: Kept) -> None:
-    spark.sql(f"CREATE TABLE {table} (temp BIGINT, s STRUCT<a: INT, b: INT>) USING iceberg")
-    for start in range(0, 40, 10):
-        rows = spark.range(start, start + 10, 1, 1)
-        rows.selectExpr("id AS temp", "named_struct('a', int(id), 'b', 0) AS s").writeTo(table).append()
-    dataset = geoskip.dataset(spark, table=table)
-    dataset.create_index(MinMax("temp"), MinMax("s.a"))
-    first = version(spark, table)
-    query = f"SELECT * FROM {table} WHERE"
-    assert kept(f"{query} s.a % 50 = 38") == (1, 4)
-    spark.sql(f"ALTER TABLE {table} RENAME COLUMN temp TO heat")
-    spark.sql(f"ALTER TABLE {table} RENAME COLUMN s.a TO c")
-    assert kept(f"{query} heat % 50 = 38 AND s.c % 50 = 38") == (1, 4)
-    assert kept(f"{query} s.c % 50 = 38") == (1, 4)
-    spark.sql(f"ALTER TABLE {table} ADD COLUMN temp BIGINT")  # another column of an old name
-    assert kept(f"{query} temp + 0 IS NULL") == (4, 4)
-    assert kept(f"{query} temp IS NULL AND heat % 50 = 38") == (1, 4)
-    spark.sql(f"INSERT INTO {table} SELECT 1000, named_struct('c', 70, 'b', 0), 38")
-    assert dataset.refresh_index().read == 1
-    assert kept(f"{query} temp % 50 = 38") == (5, 5)
-    assert kept(f"{query} heat % 5000 = 1000") == (1, 5)
-    assert kept(f"SELECT * FROM {table} VERSION AS OF {first} WHERE temp % 50 = 38") == (1, 4)  # the one of then
-    dataset.create_index(MinMax("temp"))  # in place of the index of this name
-    assert kept(f"{query} temp % 50 = 38") == (1, 5)
-    assert kept(f"{query} heat % 50 = 38") == (5, 5)
-    spark.sql(f"ALTER TABLE {table} DROP COLUMN temp")
-    spark.sql(f"ALTER TABLE {table} ADD COLUMN temp BIGINT")
-    assert kept(f"{query} temp % 50 = 0") == (5, 5)
-    spark.sql(f"ALTER TABLE {table} ALTER COLUMN s.c TYPE BIGINT")  # other values to compare: not used
-    assert kept(f"{query} s.c % 50 = 38") == (5, 5)
-    assert "the query reads bigint" in reasons(spark, f"{query} s.c % 50 = 38")
-
-
-def test_fields_that_change_places_in_a_table_that_forgets_its_schemas(spark: Any, table: str, kept: Kept) -> None:
-    spark.sql(f"CREATE TABLE {table} (n BIGINT, s STRUCT<a: BIGINT, b: BIGINT>) USING iceberg")
-    for start in range(0, 40, 10):
-        rows = spark.range(start, start + 10, 1, 1)
-        rows.selectExpr("id AS n", "named_struct('a', id, 'b', 5L) AS s").writeTo(table).append()
-    geoskip.dataset(spark, table=table).create_index(MinMax("s.a"))
-    assert kept(f"SELECT * FROM {table} WHERE s.a % 50 = 38") == (1, 4)
-    for old, new in (("s.a", "c"), ("s.b", "a"), ("s.c", "b")):
-        spark.sql(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
-    spark.sql(f"INSERT INTO {table} SELECT 99, named_struct('a', 6, 'b', 7)")
-    name, now = table.partition(".")[2], "TIMESTAMP '2999-01-01 00:00:00'"
-    spark.sql(
-        f"CALL ice.system.expire_snapshots(table => '{name}', older_than => {now}, clean_expired_metadata => true)"
-    ).collect()
-    spark.sql(f"REFRESH TABLE {table}")
-    assert iceberg(spark, table).schemas().size() == 1
-    assert kept(f"SELECT * FROM {table} WHERE s.a % 50 = 5") == (5, 5)  # an index over s.a of then would skip four
-    assert kept(f"SELECT * FROM {table} WHERE s.b % 50 = 38") == (5, 5)
-
-
-def test_files_without_ids_are_read_by_names_that_commands_change(
-    spark: Any, table: str, kept: Kept, tmp_path: Path
-) -> None:
-    values = "id AS temp", "named_struct('a', id, 'b', 0L) AS s"
-    spark.range(40).selectExpr(*values).repartitionByRange(4, "temp").write.parquet(str(tmp_path / "plain"))
-    spark.sql(f"CREATE TABLE {table} (temp BIGINT, s STRUCT<a: BIGINT, b: BIGINT>) USING iceberg")
-    name = table.partition(".")[2]
-    spark.sql(
-        f"CALL ice.system.add_files(table => '{name}', source_table => '`parquet`.`{tmp_path / 'plain'}`')"
-    ).collect()
-    geoskip.dataset(spark, table=table).create_index(ODD, ValueList("s.a % 7"))
-    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 9 OR s.a % 7 = 9") == (0, 4)
-    for column, renamed, now in (("temp", "heat", "heat"), ("s.a", "c", "s.c")):
-        spark.sql(f"ALTER TABLE {table} RENAME COLUMN {column} TO {renamed}")
-        spark.sql(f"ALTER TABLE {table} ADD COLUMN {column} BIGINT")  # what the files have is now that of the new one
-        spark.sql(f"ALTER TABLE {table} DROP COLUMN {column}")
-        assert kept(f"SELECT * FROM {table} WHERE {now} % 7 IS NULL") == (4, 4)
-        assert spark.sql(f"SELECT * FROM {table} WHERE {now} % 7 IS NULL").count() == 40
-
-
-def test_partitions_that_evolve(spark: Any, table: str, kept: Kept) -> None:
-    make(spark, table, by="half")
-    dataset = geoskip.dataset(spark, table=table)
-    dataset.create_index(MinMax("temp"), MinMax("half"))
-    assert kept(f"SELECT * FROM {table} WHERE half = 1 AND temp % 50 = 15") == (1, 8)
-    assert kept(f"SELECT * FROM {table} WHERE half = 0 AND temp % 50 = 15")[0] == 1
-    # Iceberg takes what chooses partitions out of the plan; it still counts together with the rest
-    together = f"SELECT * FROM {table} WHERE half = 0 AND half + temp % 50 = 38"
-    assert kept(together) == (1, 8)
-    assert "half = 0" in geoskip.explain(spark.sql(together)).scans[0].predicate
-    spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD bucket(2, temp)")
-    add(spark, table, 40, 50)
-    files = dataset.refresh_index().files
-    assert kept(f"SELECT * FROM {table} WHERE half = 1 AND temp % 100 IN (15, 45)")[0] == 2
-    spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD half")
-    add(spark, table, 50, 60)
-    assert dataset.refresh_index().files > files
-    assert kept(f"SELECT * FROM {table} WHERE half = 1 AND temp % 100 IN (15, 45, 55)")[0] == 4
-    assert kept(f"SELECT * FROM {table} WHERE half = 1 OR temp % 100 = 52")[0] < dataset.refresh_index().files
 
 
 def test_branches_tags_and_ranges_of_versions(spark: Any, table: str, kept: Kept) -> None:
@@ -433,38 +249,3 @@ def test_joins_by_partition_and_filters_at_run_time(spark: Any, table: str, kept
         for name in settings:
             spark.conf.unset(name)
         spark.sql(f"DROP TABLE IF EXISTS {other}")
-
-
-def test_a_column_that_old_files_lack_reads_its_default(spark: Any, table: str, kept: Kept) -> None:
-    make(spark, table, **{"format-version": "3"})
-    iceberg(spark, table).updateSchema().addColumn(
-        "level",
-        spark._jvm.org.apache.iceberg.types.Types.IntegerType.get(),
-        None,
-        spark._jvm.org.apache.iceberg.expressions.Expressions.lit(5),
-    ).commit()
-    spark.sql(f"REFRESH TABLE {table}")
-    spark.sql(f"INSERT INTO {table} SELECT 40, 0, 'x', 7")
-    geoskip.dataset(spark, table=table).create_index(MinMax("level"))
-    assert kept(f"SELECT * FROM {table} WHERE level % 10 = 7") == (1, 5)
-    assert kept(f"SELECT * FROM {table} WHERE level % 10 = 5") == (4, 5)
-    assert kept(f"SELECT * FROM {table} WHERE level IS NULL")[0] == 0
-
-
-def test_names_formats_and_shapes(spark: Any, table: str, kept: Kept) -> None:
-    """Files whose names look encoded, of all formats; geometries; columns with defaults."""
-    spark.sql(
-        f"CREATE TABLE {table} (id INT, p STRING, lng DOUBLE, lat DOUBLE) USING iceberg PARTITIONED BY (p) "
-        "TBLPROPERTIES ('format-version' = '2')"
-    )
-    for number, form in enumerate(("parquet", "orc", "avro")):
-        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.format.default' = '{form}')")
-        spark.sql(f"INSERT INTO {table} SELECT {number}, 'a%20b c+{number}', {number * 10}, {number}")
-    dataset = geoskip.dataset(spark, table=table)
-    built = dataset.create_index(MinMax("id"), GeoBox("lng", "lat"), MinMax("length(p)"))
-    assert (built.files, built.rows, built.excluded) == (3, 3, {})
-    assert kept(f"SELECT * FROM {table} WHERE id % 10 = 1") == (1, 3)
-    assert kept(f"SELECT * FROM {table} WHERE lng > 5 AND lat + 0.0 < 1.5") == (1, 3)
-    near = "ST_Intersects(ST_Point(lng, lat), ST_GeomFromText('POLYGON ((19 0, 21 0, 21 3, 19 3, 19 0))'))"
-    assert kept(f"SELECT * FROM {table} WHERE {near}") == (1, 3)
-    assert kept(f"SELECT * FROM {table} WHERE length(p) = 99") == (0, 3)

@@ -17,7 +17,7 @@ import geoskip
 from geoskip import GeoBox, MinMax
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from tests.support.commands import as_json, printed
-from tests.tables.test_iceberg import MODES, add, delete_by_name, iceberg, make
+from tests.support.iceberg_tables import MODES, add, delete_by_name, iceberg, make
 
 Read = Callable[..., "tuple[list[Any], int]"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import geoskip
 from geoskip import MinMax, ValueList
 from tests.conftest import rows_of
-from tests.tables.test_iceberg import iceberg, make
+from tests.support.iceberg_tables import iceberg, make
 
 SECONDS = float(os.environ.get("GEOSKIP_TABLE_RACE", "0"))
 CONDITIONS = ("temp % 7 = 6 AND temp > 33", "temp % 7 = 9", "temp BETWEEN 10 AND 12 OR temp % 7 = 3", "name = 'new'")

@@ -11,8 +11,8 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import InvalidSpecificationError
-from tests.tables.test_delta import delta_table
-from tests.tables.test_iceberg import make
+from tests.support.delta_tables import delta_table
+from tests.support.iceberg_tables import make
 
 
 def of_delta(spark: Any, folder: Path) -> tuple[str, Any]:
