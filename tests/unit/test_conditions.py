@@ -42,7 +42,8 @@ class _Table(UnitTable):
 
     def column(self, name: str) -> Any:
         array = self.table[name].combine_chunks()
-        return array if array.null_count else array.to_numpy(zero_copy_only=False)
+        plain = all(column.null_count == 0 for column in self.table.columns)  # as ends are, both of one kind
+        return array.to_numpy(zero_copy_only=False) if plain else array
 
     def files_with(self, units: Any) -> Any:
         return units
