@@ -20,9 +20,8 @@ NOT a        Fa                  Ta           Na
 ============ =================== ============ ======================================================
 
 A vertex's own labels are conjoined into its T. A file is skipped where T of the root is false. Soundness is by
-induction: each row of the table is true of single rows, and a clause is never negated.
-
-Verdicts are computed lazily: a query without NOT never needs F.
+induction: each row of the table is true of single rows, and a clause is never negated. Verdicts are computed lazily: a
+query without NOT never needs F.
 """
 
 from __future__ import annotations

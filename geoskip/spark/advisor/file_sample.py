@@ -141,11 +141,6 @@ def choose_files(state: SourceState, share: float, seed: int = 0) -> list[Listed
     return state.files.among(uris.take(pc.array_sort_indices(uris).take(pa.array(sorted(numbers)))).to_pylist())
 
 
-def sampled_snapshot(dataset: Dataset, indexes: Sequence[Index], files: Sequence[ListedFile]) -> Snapshot:
-    """Snapshot of some files with existing and proposed indexes, in memory: :func:`sample_files`."""
-    return sample_files(dataset, indexes, files).snapshot
-
-
 def sample_files(
     dataset: Dataset,
     indexes: Sequence[Index],

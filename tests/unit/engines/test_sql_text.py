@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections import Counter
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -427,11 +428,9 @@ def test_where_duckdb_finds_a_null_no_start_of_a_month(folder: Path) -> None:
     assert len(found) == found.report.files_total
 
 
-_listings: dict[Path, Any] = {}
-
-
+@cache
 def listed(folder: Path) -> Any:
-    return _listings.setdefault(folder, geoskip.listing(folder))
+    return geoskip.listing(folder)
 
 
 @given(st.floats(-1e12, 1e12, width=64), st.integers(12, 24), st.sampled_from(["=", "<", "<=", ">", ">=", "<>"]))
