@@ -97,13 +97,13 @@ declare(geodesic_bearing, null_in_null_out=True, version=_VERSION)
 
 
 @maps(geodesic_distance, index=GeoBox)
-def along_the_ellipsoid(node: Predicate, index: GeoBox) -> Clause | None:
+def ellipsoidal_distance(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far, in metres on the ellipsoid that the call names."""
     return _near_or_far(node, index, WGS84, _bounds_of)
 
 
 @maps(haversine, index=GeoBox)
-def along_the_sphere(node: Predicate, index: GeoBox) -> Clause | None:
+def spherical_distance(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far, in the unit of the call's radius."""
     return _near_or_far(
         node,

@@ -169,7 +169,7 @@ def cells_of(node: Predicate) -> tuple[Predicate, list[str]] | None:
 
 
 @maps(*PLACES, index=GeoBox)
-def in_cells(node: Predicate, index: GeoBox) -> Clause | None:
+def cell_of_point(node: Predicate, index: GeoBox) -> Clause | None:
     """``latlng_to_cell(lat, lng, 9) = '89...'``: the place lies in the circle around the cell."""
     match cells_of(node):
         case (Call(_, (latitude, longitude, Literal())) as call, cells) if _is_one_of(PLACES, call):
@@ -178,7 +178,7 @@ def in_cells(node: Predicate, index: GeoBox) -> Clause | None:
 
 
 @maps(*PARENTS, index=GeoBox)
-def in_descendants(node: Predicate, index: GeoBox) -> Clause | None:
+def parent_of_point_cell(node: Predicate, index: GeoBox) -> Clause | None:
     """``cell_to_parent(latlng_to_cell(lat, lng, 9), 3) = '83...'``: in a circle of descendants."""
     match cells_of(node):
         case (Call(_, (Call(_, (latitude, longitude, Literal())) as cell, Literal())), cells) if _is_one_of(
@@ -263,7 +263,7 @@ def coarsened(cells: Iterable[str], most: int) -> Iterable[str]:
 
 
 @maps(*PARENTS, index=LISTS)
-def of_parents(node: Predicate, index: Index) -> Clause | None:
+def parent_of_cell(node: Predicate, index: Index) -> Clause | None:
     """``cell_to_parent(cell, 3) = '83...'``: the cell's id is in the intervals of descendants.
 
     The package's own function takes ids in any spelling, so it needs to be over the package's own cells.
@@ -313,7 +313,7 @@ def intervals(cell: str, resolution: int | None) -> Iterator[tuple[int, int]]:
 
 
 @maps(*sedona("ST_Intersects", "ST_Contains", "ST_Within", "ST_Covers", "ST_CoveredBy", "ST_Equals"), index=LISTS)
-def in_a_cover(node: Predicate, index: Index) -> Clause | None:
+def polygon_over_cells(node: Predicate, index: Index) -> Clause | None:
     """``ST_Contains(polygon, ST_Point(lng, lat))`` over an index of ``latlng_to_cell(lat, lng, 7)``.
 
     A point in common with a polygon has a cell that overlaps it. The cover of the polygon takes the cells' edges as
@@ -355,7 +355,7 @@ def covering(value: Any, resolution: int) -> list[str] | None:
 
 
 @maps(_CONTAINS, index=(GeoBox, *LISTS))
-def in_a_disk(node: Predicate, index: Index) -> Clause | None:
+def cell_in_disk(node: Predicate, index: Index) -> Clause | None:
     """``array_contains(grid_disk(cell, k), '85...')``: the cell is in the disk of the constant.
 
     The package's own function takes ids in any spelling, so it needs to be over the package's own cells, or numbers.
@@ -376,7 +376,7 @@ def in_a_disk(node: Predicate, index: Index) -> Clause | None:
 
 
 @maps(_CONTAINS, *_FIRST_OF, index=GeoBox)
-def in_a_cell_of_sedonas(node: Predicate, index: GeoBox) -> Clause | None:
+def sedona_cell_ids(node: Predicate, index: GeoBox) -> Clause | None:
     """``array_contains(ST_H3CellIDs(p, 8, true), 613...)``, ``ST_H3CellIDs(p, 8, true)[0] = 613...``.
 
     A point has one cell, in which it lies; files with other geometries are kept.

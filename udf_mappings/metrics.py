@@ -56,7 +56,7 @@ class Offset:
 
 
 @maps(*catalyst("Sqrt", "SQRT", "sqrt"), *catalyst("Pow", "POWER", "pow", "power"), index=MetricDist)
-def root_of_squares(node: Predicate, index: MetricDist) -> Clause | None:
+def euclidean_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """Map the root of a sum of squared differences to the euclidean distance."""
     match subject(node):
         case Call(_, (total,)) | Call(_, (total, Literal(0.5))) if index.measures == "euclidean":
@@ -65,7 +65,7 @@ def root_of_squares(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 @maps(*catalyst("Hypot", "HYPOT", "hypot"), index=MetricDist)
-def hypotenuse(node: Predicate, index: MetricDist) -> Clause | None:
+def hypot_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """``hypot`` of two differences is the euclidean distance."""
     match subject(node):
         case Call(_, (a, b)) if index.measures == "euclidean":
@@ -74,7 +74,7 @@ def hypotenuse(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 @maps(*catalyst("Add", "+"), index=MetricDist)
-def sum_of_differences(node: Predicate, index: MetricDist) -> Clause | None:
+def manhattan_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """Map a sum of absolute differences to Manhattan's distance, one of squares to the euclidean."""
     total = subject(node)
     if total is None:
@@ -88,7 +88,7 @@ def sum_of_differences(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 @maps(*catalyst("Greatest", "greatest"), index=MetricDist)
-def greatest_difference(node: Predicate, index: MetricDist) -> Clause | None:
+def chebyshev_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """The greatest absolute difference is Chebyshev's distance, unless ``greatest`` leaves out a NULL."""
     match subject(node):
         case Call(_, parts) if index.measures == "chebyshev":
@@ -97,7 +97,7 @@ def greatest_difference(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 @maps(*catalyst("Abs", "abs"), index=MetricDist)
-def one_difference(node: Predicate, index: MetricDist) -> Clause | None:
+def absolute_difference(node: Predicate, index: MetricDist) -> Clause | None:
     """With one coordinate the three metrics are the absolute difference."""
     expression = subject(node)
     if expression is None or index.measures not in ("euclidean", "manhattan", "chebyshev"):
@@ -202,7 +202,7 @@ def _limit(call: Call) -> float | None:
 OURS = metric_functions.__name__ + "."
 
 
-def ours(name: str) -> Function:
+def package_function(name: str) -> Function:
     """A function of :mod:`udf_mappings.metric_functions`."""
     return Function(name, python=(OURS + name,))
 
@@ -250,7 +250,7 @@ def _part(op: str, value: Any, most: int, distance: Distance) -> Clause | None:
 
 
 @maps(*catalyst("BitwiseCount", "bit_count"), index=MetricDist)
-def differing_bits(node: Predicate, index: MetricDist) -> Clause | None:
+def hamming_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """``bit_count(a ^ b)`` counts the bits in which two numbers differ, as 64 bits with their sign."""
     match subject(node):
         case Call(_, (Call(_, (a, b)) as xor,)) if is_catalyst(xor, "BitwiseXor"):
@@ -264,7 +264,7 @@ def differing_bits(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 @maps(*sedona("ST_Distance"), index=MetricDist)
-def planar(node: Predicate, index: MetricDist) -> Clause | None:
+def planar_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """Between points, ST_Distance is the euclidean distance."""
     match subject(node):
         case Call(_, (_, _) as sides) if index.measures == "euclidean" and (at := _constant(sides, index)) is not None:
@@ -273,7 +273,7 @@ def planar(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 @maps(*sedona("ST_DWithin"), index=MetricDist)
-def within(node: Predicate, index: MetricDist) -> Clause | None:
+def distance_within(node: Predicate, index: MetricDist) -> Clause | None:
     """``ST_DWithin(p, q, d)`` is ``ST_Distance(p, q) <= d``; with a fourth argument it is on the spheroid."""
     call = node.child if isinstance(node, Not) else node
     match call:
@@ -284,7 +284,7 @@ def within(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 @maps(*sedona("ST_DistanceSphere"), index=MetricDist)
-def on_sphere(node: Predicate, index: MetricDist) -> Clause | None:
+def spherical_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """The central angle times the radius that the call names."""
     match subject(node):
         case Call(_, (a, b, *rest)) if index.measures == "haversine" and (at := _constant((a, b), index)) is not None:
@@ -321,7 +321,7 @@ def _axes(node: Predicate, index: MetricDist) -> tuple[int | None, ...]:
 
 
 @maps(*catalyst("Subtract", "-"), *catalyst("Divide", "/"), index=MetricDist)
-def difference_of_sets(node: Predicate, index: MetricDist) -> Clause | None:
+def jaccard_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """Serve ``1 - size(array_intersect(a, q)) / size(array_union(a, q))``, Jaccard's distance.
 
     Without ``1 -`` it is the similarity, 1 less the distance.
@@ -357,8 +357,8 @@ def _operands(node: Predicate, kind: str, index: MetricDist) -> tuple[Any, ...] 
     return None
 
 
-@maps(ours("haversine"), index=MetricDist)
-def great_circle(node: Predicate, index: MetricDist) -> Clause | None:
+@maps(package_function("haversine"), index=MetricDist)
+def haversine_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """``haversine(lng1, lat1, lng2, lat2)`` in metres, or in the unit of a given radius."""
     match subject(node):
         case Call(_, (a, b, c, d, *rest)) as call if index.measures == "haversine" and returns(call, "double"):
@@ -371,11 +371,11 @@ def great_circle(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 def _our_pairs() -> Iterator[Function]:
-    yield from map(ours, ("hamming", "angular", "jaccard"))
+    yield from map(package_function, ("hamming", "angular", "jaccard"))
 
 
 @maps(*_our_pairs(), index=MetricDist)
-def of_two(node: Predicate, index: MetricDist) -> Clause | None:
+def named_metric(node: Predicate, index: MetricDist) -> Clause | None:
     """The functions named like their metrics; registered with another type, they return NULL."""
     own = ("int", "bigint") if index.measures == "hamming" else ("double",)
     match subject(node):

@@ -31,7 +31,7 @@ RISES = "increasing"
 _DAY = 86_400_000_000
 
 
-def by_sign(call: Call) -> str | None:
+def direction_by_sign(call: Call) -> str | None:
     """Direction of ``x / 3``, ``x * -2``, ``x div 7`` by the literal's sign; ``3 / x`` has none."""
     match call:
         case Call("*", (Literal(by), _)) | Call(_, (_, Literal(by))) if by is not None and by == by and by != 0:
@@ -39,19 +39,19 @@ def by_sign(call: Call) -> str | None:
     return None
 
 
-def of_the_first(call: Call) -> str | None:
+def direction_of_first(call: Call) -> str | None:
     """Increasing in the first argument, if the others are literals and not NULL."""
     others = call.args[1:]
     return RISES if all(isinstance(a, Literal) and a.value is not None for a in others) else None
 
 
-def rounded(call: Call) -> str | None:
+def direction_of_rounding(call: Call) -> str | None:
     """Increasing if rounding cannot wrap around, as whole numbers may outside of ANSI mode."""
     exact = sql_type(call.type).is_numeric and not sql_type(call.type).is_integral
-    return of_the_first(call) if exact or call.flags[:1] == ("true",) else None
+    return direction_of_first(call) if exact or call.flags[:1] == ("true",) else None
 
 
-def of_the_second(call: Call) -> str | None:
+def direction_of_second(call: Call) -> str | None:
     """Increasing in the second argument, after the unit: ``date_trunc('month', ts)``.
 
     To seconds in any zone, else where clocks are never set back; MinMax bounds the others by the transitions of the
@@ -64,7 +64,7 @@ def of_the_second(call: Call) -> str | None:
     return None
 
 
-def of_a_time(call: Call) -> str | None:
+def direction_of_time(call: Call) -> str | None:
     """Direction of the seconds since 1970 of a time or a date.
 
     For a time without a zone only where clocks are never set back.
@@ -75,7 +75,7 @@ def of_a_time(call: Call) -> str | None:
     return None
 
 
-def between_times(call: Call) -> str | None:
+def direction_between_times(call: Call) -> str | None:
     """Direction of whole units from one time to another, by the argument that is no literal.
 
     Months up to a time have none: up to noon of March 1st it is none from 2 p.m. on January 30th, and one from the 31st
@@ -89,15 +89,15 @@ def between_times(call: Call) -> str | None:
     return None
 
 
-def between_days(call: Call) -> str | None:
+def direction_between_days(call: Call) -> str | None:
     """Direction of the days from the second date to the first, by the argument that is no literal."""
     match call.args:
         case (Literal(int()), _):
             return "decreasing"
-    return of_the_first(call)
+    return direction_of_first(call)
 
 
-def by_days_and_seconds(call: Call) -> str | None:
+def direction_of_interval_sum(call: Call) -> str | None:
     """Direction of a time plus an interval of days and seconds; with months the sum is not monotone.
 
     Whole days are added to what the clocks show, so that they may be set back in between.
@@ -111,7 +111,7 @@ def by_days_and_seconds(call: Call) -> str | None:
 _FIXED_UNITS = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
 
 
-def by_a_fixed_unit(call: Call) -> str | None:
+def direction_of_unit_sum(call: Call) -> str | None:
     """Direction of a time plus a number of units that are all of one length."""
     match call.args:
         case (Literal(int()), _) if in_fixed_zone(call) and _is_of_one_length(call):
@@ -129,7 +129,7 @@ def in_fixed_zone(call: Call) -> bool:
     return any(map(has_fixed_zone, call.flags))
 
 
-def above_one(call: Call) -> str | None:
+def direction_of_logarithm(call: Call) -> str | None:
     """Increasing for a logarithm to a base above 1."""
     match call.args:
         case (Literal(float() as base), _) if base > 1:
@@ -137,7 +137,7 @@ def above_one(call: Call) -> str | None:
     return None
 
 
-def odd_power(call: Call) -> str | None:
+def direction_of_power(call: Call) -> str | None:
     """Increasing for powers of 1, 3, 5; for even ones MinMax takes the absolute value first."""
     match call.args:
         case (_, Literal(float() as power)) if power > 0 and power % 2 == 1:
@@ -149,19 +149,19 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     # dates and times
     "Year": ("year", RISES),
     "YearOfWeek": ("yearofweek", RISES),
-    "TruncDate": ("trunc", of_the_first),
-    "TruncTimestamp": ("date_trunc", of_the_second),
+    "TruncDate": ("trunc", direction_of_first),
+    "TruncTimestamp": ("date_trunc", direction_of_second),
     "LastDay": ("last_day", RISES),
-    "NextDay": ("next_day", of_the_first),
-    "UnixTimestamp": ("unix_timestamp", of_a_time),
-    "ToUnixTimestamp": ("to_unix_timestamp", of_a_time),
-    "TimestampDiff": ("timestampdiff", between_times),
-    "TimeAdd": ("timeadd", by_days_and_seconds),
-    "TimestampAddInterval": ("timestampaddinterval", by_days_and_seconds),  # the same from Spark 4.1 on
-    "TimestampAdd": ("timestampadd", by_a_fixed_unit),
-    "AddMonths": ("add_months", of_the_first),
-    "DateAddYMInterval": ("dateaddyminterval", of_the_first),  # to the last day of a shorter month, as add_months
-    "DateDiff": ("datediff", between_days),
+    "NextDay": ("next_day", direction_of_first),
+    "UnixTimestamp": ("unix_timestamp", direction_of_time),
+    "ToUnixTimestamp": ("to_unix_timestamp", direction_of_time),
+    "TimestampDiff": ("timestampdiff", direction_between_times),
+    "TimeAdd": ("timeadd", direction_of_interval_sum),
+    "TimestampAddInterval": ("timestampaddinterval", direction_of_interval_sum),  # the same from Spark 4.1 on
+    "TimestampAdd": ("timestampadd", direction_of_unit_sum),
+    "AddMonths": ("add_months", direction_of_first),
+    "DateAddYMInterval": ("dateaddyminterval", direction_of_first),  # to the last day of a shorter month, as add_months
+    "DateDiff": ("datediff", direction_between_days),
     "UnixDate": ("unix_date", RISES),
     "UnixSeconds": ("unix_seconds", RISES),
     "UnixMillis": ("unix_millis", RISES),
@@ -173,13 +173,13 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     # whole numbers of reals
     "Floor": ("floor", RISES),
     "Ceil": ("ceil", RISES),
-    "Round": ("round", rounded),
-    "BRound": ("bround", rounded),
+    "Round": ("round", direction_of_rounding),
+    "BRound": ("bround", direction_of_rounding),
     "Rint": ("rint", RISES),
     # arithmetic of decimals, and whole quotients
-    "Multiply": ("*", by_sign),
-    "Divide": ("/", by_sign),
-    "IntegralDivide": ("integraldivide", by_sign),
+    "Multiply": ("*", direction_by_sign),
+    "Divide": ("/", direction_by_sign),
+    "IntegralDivide": ("integraldivide", direction_by_sign),
     # curves
     "Sqrt": ("sqrt", RISES),
     "Exp": ("exp", RISES),
@@ -188,8 +188,8 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     "Log1p": ("log1p", RISES),
     "Log2": ("log2", RISES),
     "Log10": ("log10", RISES),
-    "Logarithm": ("log", above_one),
-    "Pow": ("pow", odd_power),
+    "Logarithm": ("log", direction_of_logarithm),
+    "Pow": ("pow", direction_of_power),
     "Signum": ("signum", RISES),
     "ToDegrees": ("degrees", RISES),
     "ToRadians": ("radians", RISES),

@@ -48,15 +48,15 @@ def packed_address(address: str | None) -> bytes | None:
 @offered(FUNCTIONS, "boolean")
 def in_network(address: str | None, network: str | None) -> bool | None:
     """True if the address lies in the network; bits beyond the prefix are ignored."""
-    packed, ends = packed_address(address), ends_of(network)
+    packed, ends = packed_address(address), network_ends(network)
     return None if packed is None or ends is None else ends[0] <= packed <= ends[1]
 
 
 @functools.lru_cache(maxsize=4096)
-def ends_of(network: str | None) -> tuple[bytes, bytes] | None:
+def network_ends(network: str | None) -> tuple[bytes, bytes] | None:
     """Return the first and the last address of a network, packed; None if it is no network.
 
-    >>> [end.hex()[20:] for end in ends_of("192.168.1.77/24")]
+    >>> [end.hex()[20:] for end in network_ends("192.168.1.77/24")]
     ['ffffc0a80100', 'ffffc0a801ff']
     """
     if network is None:
@@ -75,11 +75,11 @@ for _entry in FUNCTIONS.values():
 
 
 @maps(in_network, index=(MinMax, GapList, ValueList))
-def between_its_ends(node: Predicate, index: Index) -> Clause | None:
+def network_range(node: Predicate, index: Index) -> Clause | None:
     """``in_network(ip, '10.0.0.0/8')``: the packed address is between the network's first and last."""
     match node:
         case Call(_, (address, Literal(str() as network))) | Not(Call(_, (address, Literal(str() as network)))):
-            ends, packed = ends_of(network), _packed(index, address)
+            ends, packed = network_ends(network), _packed(index, address)
             if ends is None or packed is None:
                 return None
             first, last = (Literal(end, "binary") for end in ends)

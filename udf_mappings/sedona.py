@@ -131,7 +131,7 @@ def relation(node: Predicate, index: GeoBox) -> Clause | None:
 
 
 @maps(*functions("ST_Relate"), index=GeoBox)
-def relates(node: Predicate, index: GeoBox) -> Clause | None:
+def intersection_pattern(node: Predicate, index: GeoBox) -> Clause | None:
     """Touch, where the pattern forces one of the cells II, IB, BI, BB not to be empty: a point in common."""
     match node:
         case Call(_, (_, _, Literal(str() as pattern))) as call if pair := sides(call, index):
@@ -191,7 +191,7 @@ def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
 
 
 @maps(*functions("ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"), index=GeoBox)
-def no_less_than_the_distance(node: Predicate, index: GeoBox) -> Clause | None:
+def greater_distance(node: Predicate, index: GeoBox) -> Clause | None:
     """Near alone: each is the distance of some points of the two, so it is no less."""
     match node:
         case Comparison("<" | "<=" | "=", Call() as call, Literal(d)) if pair := sides(call, index):
@@ -285,7 +285,7 @@ _INTERSECTION = tuple(functions("ST_Intersection"))
 
 
 @maps(*functions("ST_Area", "ST_IsEmpty"), index=GeoBox)
-def something_in_common(node: Predicate, index: GeoBox) -> Clause | None:
+def intersection_area(node: Predicate, index: GeoBox) -> Clause | None:
     """``ST_Area(ST_Intersection(a, b)) > 0``: what is not EMPTY lies in the row's box and in the constant."""
     match node:
         case Comparison(">" | ">=" as op, Call(name, (Call() as common,)), Literal(least)):
@@ -302,7 +302,7 @@ def something_in_common(node: Predicate, index: GeoBox) -> Clause | None:
 
 
 @maps(*functions("ST_GeoHash"), index=GeoBox)
-def in_a_geohash(node: Predicate, index: GeoBox) -> Clause | None:
+def geohash_prefix(node: Predicate, index: GeoBox) -> Clause | None:
     """``ST_GeoHash(g, 5) LIKE 'u0%'``: the centre of the row's envelope lies in the hash's cell."""
     match node:
         case Comparison("=", Call(_, (g, *_)), Literal(str() as text)) | StartsWith(Call(_, (g, *_)), text):
@@ -340,7 +340,7 @@ def geohash_cell(text: str) -> shapely.Polygon | None:
 
 
 @denotes(*functions("ST_Point", "ST_MakePoint", "ST_PointZ", "ST_PointM", "ST_PointZM", "ST_MakePointM"))
-def a_point(call: Call) -> geometry.Point | None:
+def point_of_coordinates(call: Call) -> geometry.Point | None:
     """The point at (x, y); what follows (z, m, an SRID) does not move it."""
     match call.args:
         case (x, y, *_):
@@ -349,7 +349,7 @@ def a_point(call: Call) -> geometry.Point | None:
 
 
 @denotes(*functions("ST_SetSRID", "ST_GeomFromWKB", "ST_GeomFromEWKB", "ST_AsBinary", "ST_AsEWKB"))
-def itself(call: Call) -> geometry.SameGeometry | None:
+def same_geometry(call: Call) -> geometry.SameGeometry | None:
     """The same coordinates: with another SRID, from or as WKB, which the shapely functions exchange."""
     match call.args:
         case (g, *rest) if all(isinstance(a, Literal) and a.value is not None for a in rest):
@@ -382,13 +382,13 @@ _denote_by_the_first(geometry.Flipped, "ST_FlipCoordinates")
 
 
 @denotes(*functions("ST_MakePolygon"))
-def polygon_of_a_shell(call: Call) -> geometry.InsideBox | None:
+def shell_polygon(call: Call) -> geometry.InsideBox | None:
     """The polygon in a line; holes, which come after it, may lie outside of it."""
     return geometry.InsideBox(call.args[0]) if len(call.args) == 1 and not isinstance(call.args[0], Literal) else None
 
 
 @denotes(*functions("ST_Intersection"))
-def part_of_the_second(call: Call) -> geometry.InsideBox | None:
+def intersection_part(call: Call) -> geometry.InsideBox | None:
     """An intersection is a part of either argument: of the one that is no constant."""
     match call.args:
         case (Literal(), g):
@@ -397,7 +397,7 @@ def part_of_the_second(call: Call) -> geometry.InsideBox | None:
 
 
 @denotes(*functions("ST_Translate"))
-def shifted(call: Call) -> geometry.Shifted | None:
+def translated_geometry(call: Call) -> geometry.Shifted | None:
     """Every coordinate moved by the same, so the box."""
     match call.args:
         case (g, Literal(dx), Literal(dy), *_) if dx is not None and dy is not None:
@@ -406,7 +406,7 @@ def shifted(call: Call) -> geometry.Shifted | None:
 
 
 @denotes(*functions("ST_Buffer"))
-def grown(call: Call) -> geometry.Grown | None:
+def planar_buffer(call: Call) -> geometry.Grown | None:
     """A planar buffer with the default round joins stays within its radius."""
     match call.args:
         case (g, Literal(r)) | (g, Literal(r), Literal(False)) if r is not None and float(r) >= 0:
@@ -415,7 +415,7 @@ def grown(call: Call) -> geometry.Grown | None:
 
 
 @denotes(*functions("ST_Expand"))
-def expanded(call: Call) -> geometry.Grown | None:
+def expanded_box(call: Call) -> geometry.Grown | None:
     """The box with each side moved outward: within the box that is grown by as much."""
     match call.args:
         case (g, Literal(r)) if r is not None and float(r) > 0:

@@ -39,7 +39,7 @@ def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None])
 
 
 @maps(*catalyst("Substring", "substring", "substr"), index=(*BEGINNINGS, GeoBox))
-def a_beginning(node: Predicate, index: Index) -> Clause | None:
+def substring_prefix(node: Predicate, index: Index) -> Clause | None:
     """``substring(s, 1, n) = 'ab'``: s begins with it, and has no other beginning of n characters.
 
     ``substring(s, 1, n) >= 'ab'``: s is not below its own beginning. (``left`` arrives as ``substring``.)
@@ -82,7 +82,7 @@ def a_beginning(node: Predicate, index: Index) -> Clause | None:
 
 
 @maps(*catalyst("Substring", "substring", "substr"), index=Suffix)
-def an_end(node: Predicate, index: Suffix) -> Clause | None:
+def substring_suffix(node: Predicate, index: Suffix) -> Clause | None:
     """``substring(s, -n) = 'ab'``, which ``right(s, n)`` arrives as: s ends with it.
 
     Not so the negation: in a text that is not UTF-8, Spark may count the characters of the same end otherwise.
@@ -94,7 +94,7 @@ def an_end(node: Predicate, index: Suffix) -> Clause | None:
 
 
 @maps(*catalyst("StringInstr", "instr"), *catalyst("StringLocate", "locate", "position", "charindex"), index=BEGINNINGS)
-def found_first(node: Predicate, index: Index) -> Clause | None:
+def instr_prefix(node: Predicate, index: Index) -> Clause | None:
     """``instr(s, 'ab') = 1`` says that s begins with it, and its negation that it does not.
 
     So does ``locate('ab', s) = 1``, with a search from the first character.
@@ -109,7 +109,7 @@ def found_first(node: Predicate, index: Index) -> Clause | None:
 
 
 @maps(*catalyst("ArrayContains", "array_contains"), index=Index)
-def in_an_array(node: Predicate, index: Index) -> Clause | None:
+def array_membership(node: Predicate, index: Index) -> Clause | None:
     """``array_contains(array('a', 'b'), x)`` is ``x IN ('a', 'b')``, a NULL among them included."""
     match node:
         case Call(_, (Literal(tuple() as values) as array, x)) | Not(Call(_, (Literal(tuple() as values) as array, x))):
@@ -127,7 +127,7 @@ _TRIMS = ("StringTrim", "trim"), ("StringTrimLeft", "ltrim"), ("StringTrimRight"
 
 
 @maps(*catalyst("Concat", "concat"), index=Index)
-def ordered_by_what_is_put_first(node: Predicate, index: Index) -> Clause | None:
+def concat_order(node: Predicate, index: Index) -> Clause | None:
     """``concat(s, t) < 'm'``: s is below. ``concat(s, t) > 'm'``: s is above, or a prefix of ``m``.
 
     A literal that stands before s is taken off both sides; where they differ in it, that decides.
@@ -155,7 +155,7 @@ def ordered_by_what_is_put_first(node: Predicate, index: Index) -> Clause | None
 
 
 @maps(*(function for names in _TRIMS for function in catalyst(*names)), index=BEGINNINGS)
-def ordered_as_it_was(node: Predicate, index: Index) -> Clause | None:
+def trim_order(node: Predicate, index: Index) -> Clause | None:
     """``rtrim(s) < 'm'``: s is below, unless the trimmed rest is greater than that of ``m``.
 
     ``trim(s) >= 'm'``: s is not below it, or begins with a character that is trimmed.
@@ -201,7 +201,7 @@ _OLD = -2_177_452_800_000_000
 
 
 @maps(*catalyst("DateFormatClass", "date_format"), index=(MinMax, GapList))
-def within_named_period(node: Predicate, index: Index) -> Clause | None:
+def date_format_period(node: Predicate, index: Index) -> Clause | None:
     """``date_format(ts, 'yyyy-MM') = '2026-10'``: local time from 1 October to 1 November.
 
     Or before 1901: by ``spark.sql.legacy.timeParserPolicy=LEGACY``, other calendars and clocks count, and years BC are

@@ -99,7 +99,7 @@ def _equal_texts(node: Predicate) -> tuple[Predicate, list[str]] | None:
 
 
 @maps(*(f for kind in BEGIN for f in catalyst(kind, *NAMES[kind])), index=BEGINNINGS)
-def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
+def first_part(node: Predicate, index: Index) -> Clause | None:
     """A text starts with its beginning and is not below it; the separator or nothing follows."""
     match node:
         case Comparison(">" | ">=" as op, call, Literal(str() as value) as least) if part := _part(call, BEGIN):
@@ -112,7 +112,7 @@ def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
 
 
 @maps(*(f for kind in END for f in catalyst(kind, *NAMES[kind])), index=Suffix)
-def ends_with_its_part(node: Predicate, index: Suffix) -> Clause | None:
+def last_part(node: Predicate, index: Suffix) -> Clause | None:
     """A text ends with its last part; the separator or nothing precedes."""
     match node:
         case EndsWith(call, end) if (part := _part(call, END)) is not None:
@@ -148,13 +148,13 @@ def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predica
 
 
 @maps(*catalyst("StringTrim", "trim"), *catalyst("StringTrimLeft", "ltrim"), index=BEGINNINGS)
-def trimmed_before(node: Predicate, index: Index) -> Clause | None:
+def trim_prefix(node: Predicate, index: Index) -> Clause | None:
     """``trim(s) = 'ab'``: s begins with it, or with a character that is trimmed."""
     return _trimmed(node, index, StartsWith)
 
 
 @maps(*catalyst("StringTrim", "trim"), *catalyst("StringTrimRight", "rtrim"), index=Suffix)
-def trimmed_after(node: Predicate, index: Suffix) -> Clause | None:
+def trim_suffix(node: Predicate, index: Suffix) -> Clause | None:
     """``trim(s) = 'ab'``: s ends with it, or with a character that is trimmed."""
     return _trimmed(node, index, EndsWith)
 
@@ -175,7 +175,7 @@ _CHARACTERS = 16
 
 
 @maps(*catalyst("Upper", "upper", "ucase"), *catalyst("Lower", "lower", "lcase"), index=BEGINNINGS)
-def in_either_case(node: Predicate, index: Index) -> Clause | None:
+def case_insensitive_prefix(node: Predicate, index: Index) -> Clause | None:
     """``upper(s) LIKE 'ABC%'``: s begins with a spelling of ABC, or a non-ASCII character comes first.
 
     An ASCII letter has the case of the very letter, whatever stands around it. Other characters may turn into ASCII
@@ -224,7 +224,7 @@ def _spellings(text: Predicate, head: str) -> Iterator[Predicate]:
 
 
 @maps(*catalyst("Concat", "concat"), index=Index)
-def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | None:
+def concat_prefix(node: Predicate, index: Index) -> Clause | None:
     """``concat('a/', s, t) = 'a/bc'``: s is ``''``, ``b`` or ``bc``; a literal after s fixes its end.
 
     Of ``concat(s, 'x') LIKE 'abc%'``, s begins so, or is that much of it that ``x`` may follow.
@@ -233,7 +233,7 @@ def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | Non
 
 
 @maps(*catalyst("Concat", "concat"), index=Index)
-def ends_with_what_is_put_last(node: Predicate, index: Index) -> Clause | None:
+def concat_suffix(node: Predicate, index: Index) -> Clause | None:
     """``concat(s, t, '/z') = 'a/z'``: the arguments are matched from the end."""
     return _concatenated(node, index, EndsWith, literal_suffix)
 
@@ -299,14 +299,14 @@ _CHOICE = re.compile(rf"\^({_PLAIN}*)\((?:\?:)?({_PLAIN}+(?:\|{_PLAIN}+)+)\)(?![
 _GROUP = re.compile(rf"\^({_PLAIN}*)\((?:\?<\w+>)?(?!\?)(?:[^()\\\[\]|]|\\[^QE]|\[[^\]\[\\]*\])*\)(?![?*+{{])")
 
 
-def beginnings_of(pattern: str) -> list[str]:
+def regex_prefixes(pattern: str) -> list[str]:
     """Texts one of which every match of a Java regular expression begins with; empty if unknown.
 
     A character that a quantifier follows may be absent, so it is left out; of alternatives, one group is understood.
 
-    >>> beginnings_of("^ab+c"), beginnings_of("^ab|c"), beginnings_of("ab"), beginnings_of("^user-7$")
+    >>> regex_prefixes("^ab+c"), regex_prefixes("^ab|c"), regex_prefixes("ab"), regex_prefixes("^user-7$")
     (['a'], [], [], ['user-7'])
-    >>> beginnings_of("^a(?:b|cd)e"), beginnings_of("^(b|cd)*"), beginnings_of("^(a|b)|c")
+    >>> regex_prefixes("^a(?:b|cd)e"), regex_prefixes("^(b|cd)*"), regex_prefixes("^(a|b)|c")
     (['ab', 'acd'], [], [])
     """
     choice = _CHOICE.match(pattern)
@@ -321,16 +321,16 @@ def beginnings_of(pattern: str) -> list[str]:
 
 
 @maps(*catalyst("RLike", "rlike", "regexp", "regexp_like"), index=BEGINNINGS)
-def an_anchored_pattern(node: Predicate, index: Index) -> Clause | None:
+def anchored_regex(node: Predicate, index: Index) -> Clause | None:
     """``s RLIKE '^ab...'`` begins with what precedes the first special character."""
     match node:
-        case Call(_, (text, Literal(str() as pattern))) if starts := beginnings_of(pattern):
+        case Call(_, (text, Literal(str() as pattern))) if starts := regex_prefixes(pattern):
             return clause_for(Or(tuple(StartsWith(text, start) for start in starts)), [index])
     return None
 
 
 @maps(*catalyst("RegExpExtract", "regexp_extract"), index=BEGINNINGS)
-def an_anchored_group(node: Predicate, index: Index) -> Clause | None:
+def anchored_group(node: Predicate, index: Index) -> Clause | None:
     """``regexp_extract(s, '^user=([a-z]+)', 1) = 'ann'``: s begins with ``user=ann``.
 
     The first group begins where the plain text before it ends, unless it is repeated. What does not match has the empty
@@ -344,7 +344,7 @@ def an_anchored_group(node: Predicate, index: Index) -> Clause | None:
             elif group == 0 and pattern.startswith("^") and "|" not in pattern:
                 starts = values
             else:
-                starts = beginnings_of(pattern)
+                starts = regex_prefixes(pattern)
             sure = [StartsWith(text, _UNDECODED.split(start)[0]) for start in starts]
             return clause_for(Or(tuple(sure)), [index]) if sure else None
     return None

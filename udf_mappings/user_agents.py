@@ -114,7 +114,7 @@ def is_bot(node: Predicate, index: Index) -> Clause | None:
 
 
 @maps(agent_family, index=(Formatted, ValueList, Prefix))
-def family_in_name(node: Predicate, index: Index) -> Clause | None:
+def family_of_name(node: Predicate, index: Index) -> Clause | None:
     """``agent_family(ua) = 'curl'`` over names: the family alone, or it, a blank and a version.
 
     A version begins with a digit and has no blank, so ``Chrome Mobile WebView 126`` is not of ``Chrome Mobile``.

@@ -29,7 +29,7 @@ from geoskip.indexes.geobox.units import BoxUnits, UnitSort
 from geoskip.predicates import Call, Comparison, Literal, Predicate
 from tests.support.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs, slivers
 from tests.support.planting import Patch, attribute, before, function, registered
-from udf_mappings.sedona import distance_in_space, relates, sides
+from udf_mappings.sedona import distance_in_space, intersection_pattern, sides
 
 MUTANTS: list[Any] = []
 
@@ -184,7 +184,7 @@ def every_pattern_is_a_touch(patch: pytest.MonkeyPatch) -> None:
         pair = sides(node, index) if isinstance(node, Call) else None
         return pair and pair[0].meets(pair[1])
 
-    registered(patch, relates, rule)
+    registered(patch, intersection_pattern, rule)
 
 
 @mutant("near: in space of points alone", elsewhere)

@@ -16,7 +16,7 @@ from tests.support.geobox_oracle import GEOM, SHAPES, call, literal
 from tests.support.geometry_corpora import ROWS, SHAPES_ASKED, Corpus, sedonas
 from tests.support.mapped import spark
 from tests.support.planting import Patch, function, registered
-from udf_mappings.sedona import geohash_cell, in_a_geohash, sides, something_in_common
+from udf_mappings.sedona import geohash_cell, geohash_prefix, intersection_area, sides
 
 MUTANTS: list[Any] = []
 
@@ -69,13 +69,13 @@ def mutant(rule: str) -> Callable[[Patch], Patch]:
     return register
 
 
-def _instead_of_something_in_common(patch: pytest.MonkeyPatch, asked: Callable[[Predicate], Any]) -> None:
+def _instead_of_intersection_area(patch: pytest.MonkeyPatch, asked: Callable[[Predicate], Any]) -> None:
     def rule(node: Predicate, index: GeoBox) -> Any:
         common = asked(node)
         pair = sides(common, index) if isinstance(common, Call) else None
         return pair and pair[0].meets(pair[1])
 
-    registered(patch, something_in_common, rule)
+    registered(patch, intersection_area, rule)
 
 
 @mutant("an area of at least 0 is any")
@@ -86,7 +86,7 @@ def an_area_of_0_needs_a_common_point(patch: pytest.MonkeyPatch) -> None:
                 return common
         return None
 
-    _instead_of_something_in_common(patch, asked)
+    _instead_of_intersection_area(patch, asked)
 
 
 @mutant("an area above less than 0 is any")
@@ -97,7 +97,7 @@ def every_area_needs_a_common_point(patch: pytest.MonkeyPatch) -> None:
                 return common
         return None
 
-    _instead_of_something_in_common(patch, asked)
+    _instead_of_intersection_area(patch, asked)
 
 
 @mutant("an intersection that is EMPTY needs no common point")
@@ -108,7 +108,7 @@ def what_is_empty_is_not(patch: pytest.MonkeyPatch) -> None:
                 return common
         return None
 
-    _instead_of_something_in_common(patch, asked)
+    _instead_of_intersection_area(patch, asked)
 
 
 @mutant("a union is not EMPTY without a common point")
@@ -121,7 +121,7 @@ def every_overlay_is_an_intersection(patch: pytest.MonkeyPatch) -> None:
                 return common
         return None
 
-    _instead_of_something_in_common(patch, asked)
+    _instead_of_intersection_area(patch, asked)
 
 
 @mutant("a geohash has the longitude first")
@@ -140,7 +140,7 @@ def what_has_a_geohash_lies_in_its_cell(patch: pytest.MonkeyPatch) -> None:
                 return sight.meets(shapely.buffer(geohash_cell(text).centroid, 1e-9))
         return None
 
-    registered(patch, in_a_geohash, rule)
+    registered(patch, geohash_prefix, rule)
 
 
 @mutant("IN: any of the geohashes")
@@ -151,7 +151,7 @@ def the_first_geohash_decides(patch: pytest.MonkeyPatch) -> None:
                 return sight.meets(geohash_cell(text))
         return None
 
-    registered(patch, in_a_geohash, rule)
+    registered(patch, geohash_prefix, rule)
 
 
 @pytest.mark.parametrize("plant", MUTANTS)

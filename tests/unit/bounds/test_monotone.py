@@ -194,22 +194,26 @@ def test_casts_between_times_only_where_clocks_are_never_set_back_or_are_known()
 def test_the_literal_says_which_way() -> None:
     x = COLUMNS["x"]
     nothing = [
-        library.by_sign(spark("Divide", Literal(1.0), x, type="double")),
-        library.by_sign(spark("Divide", x, Literal(math.nan), type="double")),
-        library.of_the_second(spark("TruncTimestamp", Literal("month"), x, type="timestamp", flags=("Asia/Tokyo",))),
-        library.odd_power(spark("Pow", x, Literal(2.0), type="double")),
-        library.rounded(spark("Round", x, Literal(-1), type="int", flags=("false",))),
-        library.of_the_first(spark("AddMonths", x, Literal(None), type="date")),
-        library.between_times(spark("TimestampDiff", x, Literal(0), type="bigint", flags=("month", "UTC"))),
-        library.between_times(spark("TimestampDiff", x, Literal(0), type="bigint", flags=("DAY", "Asia/Tokyo"))),
+        library.direction_by_sign(spark("Divide", Literal(1.0), x, type="double")),
+        library.direction_by_sign(spark("Divide", x, Literal(math.nan), type="double")),
+        library.direction_of_second(
+            spark("TruncTimestamp", Literal("month"), x, type="timestamp", flags=("Asia/Tokyo",))
+        ),
+        library.direction_of_power(spark("Pow", x, Literal(2.0), type="double")),
+        library.direction_of_rounding(spark("Round", x, Literal(-1), type="int", flags=("false",))),
+        library.direction_of_first(spark("AddMonths", x, Literal(None), type="date")),
+        library.direction_between_times(spark("TimestampDiff", x, Literal(0), type="bigint", flags=("month", "UTC"))),
+        library.direction_between_times(
+            spark("TimestampDiff", x, Literal(0), type="bigint", flags=("DAY", "Asia/Tokyo"))
+        ),
     ]
     assert nothing == [None] * len(nothing)
     assert (
-        library.between_times(spark("TimestampDiff", x, Literal(0), type="bigint", flags=("day", "UTC")))
+        library.direction_between_times(spark("TimestampDiff", x, Literal(0), type="bigint", flags=("day", "UTC")))
         == "decreasing"
     )
     assert (
-        library.between_times(spark("TimestampDiff", Literal(0), x, type="bigint", flags=("MONTH", "UTC")))
+        library.direction_between_times(spark("TimestampDiff", Literal(0), x, type="bigint", flags=("MONTH", "UTC")))
         == library.RISES
     )
 

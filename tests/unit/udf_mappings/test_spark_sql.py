@@ -222,7 +222,7 @@ PATTERNS = {
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_beginnings_of_patterns(pattern: str) -> None:
-    assert udf_mappings.spark_texts.beginnings_of(pattern) == PATTERNS[pattern]
+    assert udf_mappings.spark_texts.regex_prefixes(pattern) == PATTERNS[pattern]
 
 
 @pytest.mark.parametrize(
