@@ -79,11 +79,14 @@ class AdvisedLayout:
         What the queries would read of the rewritten dataset.
     indexes
         The indexes to build in it.
+    existing
+        Names of the existing indexes that skip files in it.
     """
 
     layout: Layout
     estimate: WhatIf
     indexes: tuple[Index, ...] = ()
+    existing: tuple[str, ...] = ()
 
     @property
     def python(self) -> str:
@@ -115,7 +118,7 @@ class Advice:
     layout
         A layout that would save more; None where none would, or none was asked for.
     superfluous
-        Indexes that exist and save these queries nothing.
+        Indexes that exist and save these queries nothing, nor would in the advised layout.
     unserved
         Queries of which no index skips anything, each with the reason.
     budget
@@ -254,7 +257,9 @@ class Advice:
             found = self.layout.estimate
             size = found.bytes_then.text(lambda number: size_of(round(number)))
             files = f"{found.files_then} files and {size}"
-            yield f"in the layout {self.layout.python} with its indexes they would read {files}: apply(layout=True)"
+            used = ["its indexes"] * bool(self.layout.indexes) + [*self.layout.existing]
+            read_then = f"with {', '.join(used)} they would read {files}"
+            yield f"in the layout {self.layout.python} {read_then}: apply(layout=True)"
         for each in self.superfluous:
             yield f"{each.name} saves these queries nothing, and stores {size_of(each.bytes)}: {each.call}"
         for query, why in self.unserved:

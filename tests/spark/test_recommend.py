@@ -175,6 +175,13 @@ def test_a_layout_is_advised_where_rows_are_in_no_order(spark: Any, tmp_path: Pa
     kept = sum(geoskip.explain(spark.sql(query)).files_kept for query in queries)
     assert kept in advice.layout.estimate.files_then
     assert kept <= 0.25 * 24 * len(queries)
+    spark.read.parquet(str(place)).createOrReplaceTempView("scattered")
+    again = geoskip.recommend(dataset, queries)
+    assert again.layout is not None
+    assert (again.indexes, again.superfluous) == ((), ()), "they save nothing now, and nearly all in the layout"
+    assert set(again.layout.existing) == {str(index) for index in dataset.indexes}
+    assert f"with {', '.join(again.layout.existing)} they would read" in str(again)
+    assert again.layout.estimate.bytes_after > 0
 
 
 def test_what_a_session_has_seen_is_advised_on(spark: Any, tmp_path: Path) -> None:

@@ -104,13 +104,24 @@ def advised_layout(
         layout=str(best.layout),
         queries=estimates,
         files_after=best.simulated.files,
+        bytes_after=round(simulated.bytes_a_row * rows.rows / rows.share),
         sampled=f"{rows.rows:,} rows of {count_of(rows.files_read, 'file')}",
         metadata_bytes={name: best.judged.costs[name] for name in best.names},
     )
     now, then = indexed.bytes_then, what_if.bytes_then
     if then.value > _MOST_READ * now.value or then.high >= now.value:
         return None
-    return AdvisedLayout(best.layout, what_if, tuple(entry.index.bind(()) for entry in chosen))
+    return AdvisedLayout(best.layout, what_if, tuple(entry.index.bind(()) for entry in chosen), _existing(best))
+
+
+def _existing(trial: LayoutTrial) -> tuple[str, ...]:
+    """Names of the existing indexes without which the queries would read more in a layout."""
+    coverage, base = replace(trial.judged.coverage, base=frozenset()), trial.judged.coverage.base
+    left = frozenset(base | trial.names)
+    for name in sorted(base):
+        if coverage.saving(left - {name}) == coverage.saving(left):
+            left = left - {name}
+    return tuple(sorted(left & base))
 
 
 def _columns(sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf) -> list[Column]:

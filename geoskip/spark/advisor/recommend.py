@@ -114,13 +114,15 @@ def recommend(
             )
         except GeoskipError as error:
             notes.append(f"layouts were not tried: {error}")
+    kept = layout.existing if layout is not None else ()
+    superfluous = tuple(each for each in _superfluous(judged, sampled, names, asked) if each.name not in kept)
     return Advice(
         dataset=source.name,
         handle=_handle(dataset),
         indexes=advised,
         estimate=what_if,
         layout=layout,
-        superfluous=_superfluous(judged, sampled, names, asked),
+        superfluous=superfluous,
         unserved=candidates.unserved,
         budget=limit,
         candidates=len(sampled.proposed),
