@@ -60,7 +60,8 @@ class LayoutColumns:
         UnsupportedColumnError
             For a type without an order.
         InvalidSpecificationError
-            For what is no SQL, or depends on more than the row: rand(), aggregates, windows, generators.
+            For what is no SQL, reads no column, or depends on more than the row: rand(), aggregates, windows,
+            generators.
         """
         texts = layout.expressions
         try:
@@ -104,10 +105,17 @@ def _check_rows_alone(layout: Layout, frame: DataFrame, selected: DataFrame) -> 
     plan: Any = selected._jdf.queryExecution().analyzed()
     expressions = plan.expressions()
     for number, text in enumerate(layout.expressions):
-        if number < expressions.size() and not expressions.apply(number).deterministic():
+        if number >= expressions.size():
+            break
+        if not expressions.apply(number).deterministic():
             raise InvalidSpecificationError(
                 f"{layout}: {text} is not deterministic, so a row would belong to a file by chance; use an expression "
                 "whose value depends on the row alone"
+            )
+        if plan.nodeName() == "Project" and expressions.apply(number).references().isEmpty():
+            raise InvalidSpecificationError(
+                f"{layout}: {text} reads no column, so it puts rows in no order; name a column, or an expression over "
+                f"the columns {', '.join(frame.columns[:20])}"
             )
     child: Any = frame._jdf.queryExecution().analyzed()
     if plan.nodeName() != "Project" or not plan.child().sameResult(child):

@@ -64,6 +64,10 @@ class Chosen:
     files: int | None
     file_size: int | None
 
+    def wanted_size(self, files: Sequence[ListedFile]) -> int:
+        """The bytes of a file that were asked for, or the mean of some files where their number was."""
+        return self.file_size or max(1, sum(file.size for file in files) // max(1, len(files)))
+
 
 _OWN_REWRITES = {
     "Delta": "OPTIMIZE ... ZORDER BY",
@@ -126,12 +130,16 @@ def files_where(state: SourceState, where: str | None) -> set[str] | None:
     alone = state.spark.createDataFrame([], T.StructType(kinds))
     try:
         with without_error_log():
-            alone.where(where)
+            plan: Any = alone.where(where)._jdf.queryExecution().analyzed()
     except (AnalysisException, ParseException) as error:
         raise InvalidSpecificationError(
             f"rewrite(where=) takes a condition over the partition columns {names} alone, got {where!r}: "
             f"{sentence(error)}"
         ) from None
+    if not plan.deterministic():
+        raise InvalidSpecificationError(
+            f"rewrite(where=) takes a condition that is deterministic, got {where!r}, which chooses files by chance"
+        )
     found = state.frame.where(where).selectExpr("_metadata.file_path AS path").distinct().collect()
     return {plain_uri(unquote(row["path"])) for row in found}
 

@@ -93,6 +93,8 @@ class RewriteReport:
         Files of before that were rewritten, and those that stay as they are, in copies.
     rows : int
         Rows that were rewritten.
+    chosen : int, optional
+        Files in the partitions that ``where`` chose; None without it.
     replaced : str
         The folder with the old files; empty where nothing was rewritten.
     is_switched : bool
@@ -114,11 +116,15 @@ class RewriteReport:
     is_switched: bool = False
     seconds: float = 0.0
     build: BuildReport | None = None
+    chosen: int | None = None
 
     def __str__(self) -> str:
         if not self.rewritten and not self.replaced:
             files = count_of(self.files_before, "file")
-            return f"{self.path}: of {files}, those asked for are in order ({self.layout}) and stay"
+            if self.chosen == 0:
+                return f"{self.path}: where= chooses no file of {self.files_before:,}, and nothing was rewritten"
+            which = f"all {files}" if self.chosen is None else f"the {self.chosen:,} that where= chooses of {files}"
+            return f"{self.path}: {which} are in order ({self.layout}) and stay"
         stay = f", {count_of(self.kept, 'file')} as they were" if self.kept else ""
         became = f"{count_of(self.rewritten, 'file')} became {self.files_after - self.kept:,}"
         lines = [
@@ -159,11 +165,13 @@ def rewrite(
     snapshot = current_snapshot(data)
     wanted = _layout_of(source, snapshot, layout)
     LayoutColumns.of(data.state.frame, wanted)  # raises for expressions that do not fit
-    chosen = choose_files(data, snapshot, wanted, files_where(data.state, where), files=files, file_size=file_size)
+    among = files_where(data.state, where)
+    chosen = choose_files(data, snapshot, wanted, among, files=files, file_size=file_size)
     if not chosen.rewritten and to is None:
         _record(data, snapshot, wanted, chosen)
         count, seconds = len(data.state.files), time.perf_counter() - started
-        return RewriteReport(data.root, str(wanted), count, count, 0, count, seconds=seconds)
+        asked = None if among is None else len(among)
+        return RewriteReport(data.root, str(wanted), count, count, 0, count, seconds=seconds, chosen=asked)
     return _Rewrite(data, snapshot, wanted, chosen, table, to, started).run()
 
 
@@ -212,9 +220,7 @@ def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout |
 def _record(data: SparkData, snapshot: Snapshot | None, layout: Layout, chosen: Chosen) -> None:
     """Record the layout of files that were in order already."""
     if chosen.is_whole and (snapshot is None or layout_name(snapshot.header.layout) != str(layout)):
-        sizes = [file.size for file in chosen.kept]
-        size = chosen.file_size or max(1, sum(sizes) // max(1, len(sizes)))
-        record_layout(data, {**layout.to_json(), FILE_SIZE: size})
+        record_layout(data, {**layout.to_json(), FILE_SIZE: chosen.wanted_size(chosen.kept)})
 
 
 class _Rewrite:
@@ -405,17 +411,13 @@ class _Rewrite:
         layout = dict(recorded)
         if self.chosen.is_whole or is_same or not recorded:
             size = recorded.get(FILE_SIZE) if not self.chosen.is_whole else None
-            layout = {**self.layout.to_json(), WRITES: sorted(set(writes)), FILE_SIZE: size or self._file_size()}
+            size = size or self.chosen.wanted_size(self._listed([self.folder.final]))
+            layout = {**self.layout.to_json(), WRITES: sorted(set(writes)), FILE_SIZE: size}
         if self.snapshot is not None and (entries := self.snapshot.header.entries):
             return create(target, [entry.index for entry in entries], layout)
         if layout:
             record_layout(SparkData(target, target.current_state()), layout)
         return None
-
-    def _file_size(self) -> int:
-        """The bytes of a file that were asked for, or those of a new one where a number of files was."""
-        sizes = [file.size for file in self._listed([self.folder.final])]
-        return self.chosen.file_size or max(1, sum(sizes) // max(1, len(sizes)))
 
     def _switch(self, table: TableLocation) -> None:
         """Let the table read the new folder; back again where files were added meanwhile."""
