@@ -158,13 +158,13 @@ def command(
             help="\n\n".join(paragraphs),
             epilog="\n".join(shown) if examples else None,
             rich_help_panel=panel,
-        )(_expanded(function))
+        )(_flatten_parameters(function))
         return function
 
     return register
 
 
-def _expanded(function: Callable[..., None]) -> Callable[..., None]:
+def _flatten_parameters(function: Callable[..., None]) -> Callable[..., None]:
     """The function with the fields of dataclasses as parameters of its own."""
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []

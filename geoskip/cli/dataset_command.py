@@ -46,7 +46,7 @@ class DatasetCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a line; raises BadParameter unless a path or a table is named, and not both."""
-        table = _named(args) if any(each.name in _PATHS for each in self.params) else None
+        table = _table_option(args) if any(each.name in _PATHS for each in self.params) else None
         TABLE.set(table)
         try:
             rest = super().parse_args(ctx, args if table is None else [_TABLE + table, *args])
@@ -68,7 +68,7 @@ class DatasetCommand(TyperCommand):
         return rest
 
 
-def _named(args: list[str]) -> str | None:
+def _table_option(args: list[str]) -> str | None:
     """The value of ``--table`` on a line; None where there is no such option, or no value."""
     for number, word in enumerate(args):
         if word == "--":

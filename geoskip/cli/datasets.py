@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geoskip.cli.dataset_command import as_argument, table_of
-from geoskip.cli.output import waiting
+from geoskip.cli.output import show_activity
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingPackageError, NotIndexedError
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class SparkOptions:
         check_pyspark(why or "this command needs Spark")
         config = pairs_of(self.conf, "--conf", "spark.driver.memory=4g")
         with ExitStack() as stack:
-            with waiting("starting Spark"):
+            with show_activity("starting Spark"):
                 from geoskip.spark.local_session import local_session
 
                 spark = stack.enter_context(local_session(self.master, config, sedona=self.sedona))

@@ -124,7 +124,7 @@ def _findings(path: str | None, metadata: MetadataOptions, spark: SparkOptions, 
     yield _temporary_folder()
     has_spark = find_spec("pyspark") is not None
     if has_spark:
-        yield from _guarded("Spark", lambda: _spark(metadata, spark, session))
+        yield from _catch_errors("Spark", lambda: _spark(metadata, spark, session))
     else:
         yield Finding(
             "warn",
@@ -132,12 +132,12 @@ def _findings(path: str | None, metadata: MetadataOptions, spark: SparkOptions, 
             "pyspark is not installed: only local Parquet is indexed and asked",
             "pip install 'geoskip[spark]', with Java 17 or 21",
         )
-    yield from _guarded("mappings", _mappings)
+    yield from _catch_errors("mappings", _mappings)
     if path is not None:
-        yield from _guarded("dataset", lambda: _dataset(path, metadata, spark))
+        yield from _catch_errors("dataset", lambda: _dataset(path, metadata, spark))
 
 
-def _guarded(subject: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _catch_errors(subject: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """Findings, with an error among them as one that failed."""
     try:
         yield from look()
@@ -208,10 +208,10 @@ def _spark(metadata: MetadataOptions, spark: SparkOptions, session: bool) -> Ite
 
         with spark.session() as running:
             for subject, check in SESSION_CHECKS:
-                yield from _guarded(subject, partial(_checked, check, running))
+                yield from _catch_errors(subject, partial(_run_check, check, running))
 
 
-def _checked(check: Callable[[Any], tuple[str, str, str, str]], session: Any) -> Iterator[Finding]:
+def _run_check(check: Callable[[Any], tuple[str, str, str, str]], session: Any) -> Iterator[Finding]:
     state, subject, text, way_out = check(session)
     yield Finding(state, subject, in_commands(text), in_commands(way_out))
 

@@ -53,11 +53,11 @@ def table() -> str:
     modules: dict[str, dict[str, _FunctionRow]] = {}
     for module, function, indexes, serves in _entries(current()):
         rows = modules.setdefault(module, {})
-        row = rows.setdefault(function.name.lower(), _FunctionRow(_shown(function)))
+        row = rows.setdefault(function.name.lower(), _FunctionRow(_call_text(function)))
         row.makers |= dict.fromkeys(_makers(function))
         row.indexes |= dict.fromkeys(indexes)
         row.serves |= {serves: None}
-        if len(shown := _shown(function)) > len(row.shown):
+        if len(shown := _call_text(function)) > len(row.shown):
             row.shown = shown
     _gather(modules)
     parts = [_INTRODUCTION]
@@ -136,7 +136,7 @@ def _makers(function: Function) -> Iterator[str]:
         yield f"`{module.rpartition('.')[2]}`"
 
 
-def _shown(function: Function) -> str:
+def _call_text(function: Function) -> str:
     if not function.name[:1].isalpha():
         return f"`{function.name}`"
     return f"`{function.name}({function.arguments or _arguments(function)})`"

@@ -15,7 +15,7 @@ from geoskip.cli.application import command
 from geoskip.cli.completion import complete_indexes
 from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import MetadataOptions, SparkOptions, is_local, store_of
-from geoskip.cli.output import Json, show_json, show_table, waiting
+from geoskip.cli.output import Json, show_activity, show_json, show_table
 
 if TYPE_CHECKING:
     from geoskip.lifecycle.log import HistoryRow
@@ -42,7 +42,7 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
         if snapshot is None:
             raise NotIndexedError(f"there is no snapshot in {store.location} yet")
         came_along = metadata.metadata is None and _came_along(path, store, snapshot)
-        found = _described(store, snapshot, came_along)
+        found = _description(store, snapshot, came_along)
     found["changes"] = changes_since(path, snapshot)
     if as_json:
         show_json(found)
@@ -69,7 +69,7 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
         typer.echo(f"{counts}: geoskip refresh {as_argument(path)}")
 
 
-def _described(store: Store, snapshot: Snapshot, came_along: bool) -> dict[str, Any]:
+def _description(store: Store, snapshot: Snapshot, came_along: bool) -> dict[str, Any]:
     header, sizes = snapshot.header, store.size()
     indexes = []
     for entry in header.stored:
@@ -229,7 +229,7 @@ def optimize(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
     """Merge the many small parts that refreshes leave into one."""
     from geoskip.lifecycle import actions
 
-    with store_of(path, metadata, spark) as store, waiting("optimizing"):
+    with store_of(path, metadata, spark) as store, show_activity("optimizing"):
         header = actions.optimize(store)
     number = header.number if header is not None else None
     if as_json:
@@ -280,7 +280,7 @@ def vacuum(
     from geoskip.report import count_of
 
     time = duration(retain)
-    with store_of(path, metadata, spark) as store, waiting("removing old snapshots"):
+    with store_of(path, metadata, spark) as store, show_activity("removing old snapshots"):
         removed = actions.vacuum(store, time)
     if as_json:
         show_json(dataclasses.asdict(removed))

@@ -77,7 +77,7 @@ def check_folder_of(file: Path) -> None:
 
 
 @contextmanager
-def waiting(title: str) -> Iterator[None]:
+def show_activity(title: str) -> Iterator[None]:
     """Show on a terminal's standard error that something is under way, above the bars of what it does."""
     from geoskip.sources.progress import progress_display
 

@@ -55,7 +55,7 @@ def explain(
         from geoskip.report import count_of
 
         typer.echo("")
-        show_table(("kept file", "size"), [(_below(path, file), _size(file)) for file in kept[:limit]])
+        show_table(("kept file", "size"), [(_relative_path(path, file), _size(file)) for file in kept[:limit]])
         if len(kept) > limit:
             typer.echo(f"and {count_of(len(kept) - limit, 'more file')}: geoskip files lists them all")
 
@@ -196,7 +196,7 @@ def _plain(file: str) -> str:
     return (local_path(file) or file) if file.startswith("file:") else file
 
 
-def _below(path: str, file: str) -> str:
+def _relative_path(path: str, file: str) -> str:
     """A file relative to the dataset that was named, where it is below it."""
     plain, root = _plain(file), os.path.abspath(path)
     return os.path.relpath(plain, root) if plain.startswith(f"{root}/") else plain

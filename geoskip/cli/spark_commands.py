@@ -12,7 +12,7 @@ import typer
 from geoskip.cli.application import command
 from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, check_pyspark, pairs_of
-from geoskip.cli.output import Json, check_folder_of, show, show_json, waiting
+from geoskip.cli.output import Json, check_folder_of, show, show_activity, show_json
 
 _QUERY = re.compile(r"\s*(select|with|from)\b", re.IGNORECASE)
 
@@ -30,7 +30,7 @@ def layout(
 ) -> None:
     """Show how well the files cluster some columns, and the files that points and ranges need."""
     spark.needed_for([path])
-    with spark.dataset([path], metadata, "layout needs Spark") as handle, waiting("looking at the layout"):
+    with spark.dataset([path], metadata, "layout needs Spark") as handle, show_activity("looking at the layout"):
         found = handle.layout(*columns or ())
     if as_json:
         show_json(found.to_dict())
@@ -56,7 +56,7 @@ def recommend(
 ) -> None:
     """Recommend indexes, and a layout, that save the most bytes of some queries; nothing is built."""
     spark.needed_for([path])
-    with spark.dataset([path], metadata, "recommend needs Spark") as handle, waiting("recommending indexes"):
+    with spark.dataset([path], metadata, "recommend needs Spark") as handle, show_activity("recommending indexes"):
         from geoskip.spark.advisor.recommend import recommend as recommended
 
         given = [text if _QUERY.match(text) else handle.to_df().where(text) for text in queries]
@@ -118,7 +118,7 @@ def extension_jar(
     from geoskip.spark.jdbc.extension_jar import EXTENSION, USE
     from geoskip.spark.jdbc.extension_jar import extension_jar as write_jar
 
-    with waiting("compiling"):
+    with show_activity("compiling"):
         write_jar(file)
     if as_json:
         show_json({"jar": str(file), "extension": EXTENSION})

@@ -26,9 +26,9 @@ def parse_item(text: str, tokens: Sequence[Token], following: Token) -> IndexIte
     """
     if not tokens:
         raise error_at(text, following.span, f"expected an index, got {following}", _FORMS)
-    if (unclosed := _unclosed(tokens)) is not None:
+    if (unclosed := _unclosed_parenthesis(tokens)) is not None:
         raise error_at(text, unclosed.span, "this parenthesis is not closed", "close it with )")
-    opening = _opening(tokens)
+    opening = _opening_parenthesis(tokens)
     before = tokens if opening is None else tokens[:opening]
     if len(tokens) == 1 and _plain(tokens[0]) not in _types_by_name():
         way_out = f"name it after the expression, as in {tokens[0]} MINMAX; the types are {_names()}"
@@ -64,7 +64,7 @@ def _names() -> str:
     return ", ".join(kind.upper() for kind in sorted(index_kinds()))
 
 
-def _opening(tokens: Sequence[Token]) -> int | None:
+def _opening_parenthesis(tokens: Sequence[Token]) -> int | None:
     """Place of the parenthesis that the last token closes."""
     if tokens[-1].value != ")" or tokens[-1].kind != "sign":
         return None
@@ -77,7 +77,7 @@ def _opening(tokens: Sequence[Token]) -> int | None:
     return None
 
 
-def _unclosed(tokens: Sequence[Token]) -> Token | None:
+def _unclosed_parenthesis(tokens: Sequence[Token]) -> Token | None:
     """The last parenthesis that none of the tokens closes."""
     opened: list[Token] = []
     for token in tokens:

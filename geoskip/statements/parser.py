@@ -75,13 +75,13 @@ class _StatementParser:
         rules: dict[str, Callable[[], SkippingStatement]] = {
             "CREATE": self.create,
             "REFRESH": self.refresh,
-            "OPTIMIZE": lambda: OptimizeStatement(self.on(), options=self.options()),
+            "OPTIMIZE": lambda: OptimizeStatement(self.target(), options=self.options()),
             "VACUUM": self.vacuum,
             "DROP": lambda: self.which(DropStatement, if_exists=self._take_if_exists()),
             "RESTORE": lambda: self.which(RestoreStatement),
-            "REPAIR": lambda: RepairStatement(self.on(), options=self.options()),
-            "DESCRIBE": lambda: DescribeStatement(self.on(), options=self.options()),
-            "DESC": lambda: DescribeStatement(self.on(), options=self.options()),
+            "REPAIR": lambda: RepairStatement(self.target(), options=self.options()),
+            "DESCRIBE": lambda: DescribeStatement(self.target(), options=self.options()),
+            "DESC": lambda: DescribeStatement(self.target(), options=self.options()),
             "SHOW": self.show,
             "EXPLAIN": self.explain,
         }
@@ -104,7 +104,7 @@ class _StatementParser:
         if if_not_exists:
             self.expect("NOT")
             self.expect("EXISTS")
-        target = self.on()
+        target = self.target()
         opening = self.peek()
         if not self.take_sign("("):
             raise self.error(
@@ -116,14 +116,14 @@ class _StatementParser:
         return CreateStatement(target, items, if_not_exists, options=self.options())
 
     def refresh(self) -> RefreshStatement:
-        target = self.on()
+        target = self.target()
         mode = self.next() if self.peek().kind == "name" and not self.peek().is_word("WITH") else None
         if mode is not None and not mode.is_word(*_MODES):
             raise self.error(f"expected a mode ({', '.join(_MODES)}), got {mode}", mode.span)
         return RefreshStatement(target, mode.value.lower() if mode else "incremental", options=self.options())
 
     def vacuum(self) -> VacuumStatement:
-        target, retain = self.on(), VacuumStatement.retain
+        target, retain = self.target(), VacuumStatement.retain
         if self.take("RETAIN"):
             first = self.next()
             given = first.string() if first.kind == "text" else ""
@@ -147,10 +147,10 @@ class _StatementParser:
         which: list[IndexItem] = []
         while not self.peek().is_word("ON") or self._is_called_on():
             first = [self.next()] if self._is_called_on() else []
-            which.append(self.named([*first, *self.until(lambda token: token.value == "," or token.is_word("ON"))]))
+            which.append(self.index([*first, *self.until(lambda token: token.value == "," or token.is_word("ON"))]))
             if not self.take_sign(","):
                 break
-        return kind(self.on(), tuple(which), **flags, options=self.options())
+        return kind(self.target(), tuple(which), **flags, options=self.options())
 
     def show(self) -> ShowStatement:
         if not (self.take("IN") or self.take("FROM")):
@@ -169,7 +169,7 @@ class _StatementParser:
 
     # --- their parts -------------------------------------------------------------------------------------------------
 
-    def on(self) -> StatementTarget:
+    def target(self) -> StatementTarget:
         """ON and the dataset."""
         self.expect("ON")
         first = self.peek()
@@ -200,7 +200,7 @@ class _StatementParser:
             if not self.take_sign(","):
                 raise self.error(f"expected ) or a comma, got {self.peek()}", opening.span, "close this parenthesis")
 
-    def named(self, part: Sequence[Token]) -> IndexItem:
+    def index(self, part: Sequence[Token]) -> IndexItem:
         """An index that exists already, by a specification or by its text in quotes or back-quotes."""
         if len(part) == 1 and part[0].kind == "text":
             return IndexItem(None, part[0].string(), part[0].span)
