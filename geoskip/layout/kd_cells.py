@@ -142,18 +142,18 @@ class _Growing:
 
 
 def _lower_files(ordered: Ints, at: int, files: int, mean: float) -> int:
-    """The number of files of a cut's lower side: its share, and fewer for equal rows.
+    """The number of files of a cut's lower side: its share, and fewer for equal rows, which are read as a whole anyway.
 
-    These are read as a whole anyway.
+    Neither side has more files than rows, where there are enough of these.
     """
     is_lower_equal, is_upper_equal = ((side == side[:, :1]).all() for side in (ordered[:, :at], ordered[:, at:]))
-    most = (1 + _EVEN) * mean
+    most, upper = (1 + _EVEN) * mean, ordered.shape[1] - at
     n: float = files * at / ordered.shape[1]
     if is_lower_equal and not is_upper_equal:
         n = np.ceil(at / most)
     elif is_upper_equal and not is_lower_equal:
-        n = files - np.ceil((ordered.shape[1] - at) / most)
-    return min(max(round(n), 1), files - 1)
+        n = files - np.ceil(upper / most)
+    return min(max(round(n), files - upper, 1), at, files - 1)
 
 
 def _near_the_middle(ordered: Ints, files: int) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
@@ -72,6 +72,7 @@ def test_what_cannot_be_fitted_is_refused(arguments, error, message):
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
+@example(rows=[*[(None, "")] * 4, (None, "a"), (0, "a")], share=1.0)
 @given(
     rows=st.lists(st.tuples(st.none() | st.integers(0, 4), st.sampled_from(["", "a", "b"])), min_size=1, max_size=60),
     share=st.floats(0, 1),
