@@ -141,17 +141,17 @@ class Labeller:
 
     def true(self, node: Predicate) -> Clause:
         """Return a clause for files in which some row may make the vertex TRUE."""
-        return self._remembered("true", node, self._true)
+        return self._memoize("true", node, self._true)
 
     def false(self, node: Predicate) -> Clause:
         """Return a clause for files in which some row may make the vertex FALSE."""
-        return self._remembered("false", node, self._false)
+        return self._memoize("false", node, self._false)
 
     def null(self, node: Predicate) -> Clause:
         """Return a clause for files in which some row may make the vertex NULL."""
-        return self._remembered("null", node, self._null)
+        return self._memoize("null", node, self._null)
 
-    def _remembered(self, what: str, node: Predicate, compute: Callable[[Predicate], Clause]) -> Clause:
+    def _memoize(self, what: str, node: Predicate, compute: Callable[[Predicate], Clause]) -> Clause:
         # By identity (the vertex is kept, so that its id is not used again): a polygon takes long to hash.
         key = (what, id(node))
         if key not in self.memo:
@@ -288,14 +288,14 @@ class Labeller:
 
     def _own(self, node: Predicate) -> list[Clause]:
         """Label a vertex itself: clauses of indexes, mappings, and the conditions that the vertex implies."""
-        clauses = self._runner.about(node)
+        clauses = self._runner.clauses_for(node)
         for rule in IMPLIED if self._expressions else ():
             implied = rule(node, self._expressions)
             if implied is not None:
                 clauses.append(self.true(implied))
         if self.registry.properties and (calls := calls_of(node)):
             for declared in DECLARED:
-                self._runner.ask(f"what is declared of {calls[0].name}", self._declared, (node, declared), clauses)
+                self._runner.ask(f"what is declared of {calls[0].name}", self._label_implied, (node, declared), clauses)
         return clauses
 
     def _as_value(self, node: Predicate, truth: bool) -> list[Clause]:
@@ -303,7 +303,7 @@ class Labeller:
         over = self._expressions and any(index.reads(node) for index in self.indexes)
         return self._own(Comparison("=", node, Literal(truth, "boolean"))) if over else []
 
-    def _declared(self, node: Predicate, rule: Callable[[Predicate], Predicate | None]) -> Clause | None:
+    def _label_implied(self, node: Predicate, rule: Callable[[Predicate], Predicate | None]) -> Clause | None:
         """Label the condition that follows from the declaration of a function in a vertex."""
         needed = rule(node)
         return None if needed is None else self.true(needed)
@@ -341,7 +341,7 @@ class Decision:
 
     def skippers(self, file: int) -> tuple[str, ...]:
         """Names of what skips a file: mappings if any, else declarations, else indexes."""
-        alone = [s.name for s in self.sources if not _safely(s.clause, self.snapshot, [])[file]]
+        alone = [s.name for s in self.sources if not _mask_of(s.clause, self.snapshot, [])[file]]
         found = dict.fromkeys(alone or [s.name for s in self.sources])  # or boxes that skip it only together
         for kind in ("mapping ", "what is declared of "):
             if some := tuple(name for name in found if name.startswith(kind)):
@@ -356,7 +356,7 @@ class Decision:
 
     def skips(self, clause: Clause, among: Mask | None = None) -> int:
         """Number of the files, or of those ``among``, that a clause skips."""
-        skipped = ~_safely(clause, self.snapshot, [])
+        skipped = ~_mask_of(clause, self.snapshot, [])
         return int(np.count_nonzero(skipped if among is None else skipped & among))
 
 
@@ -395,11 +395,11 @@ def decide(
         try:
             clause = clause_for(predicate, usable, report=reasons.append, watch=seen, templates=templates)
         except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
-            reasons.append(f"the predicate could not be labelled: {_named(error)}")
+            reasons.append(f"the predicate could not be labelled: {_error_text(error)}")
             clause = KEEP_ALL
         failed: list[BaseException] = []
-        with seen.evaluating():
-            keep = _safely(clause, snapshot, reasons, failed)
+        with seen.guarding_clauses():
+            keep = _mask_of(clause, snapshot, reasons, failed)
     _find_fault(seen, snapshot, failed)
     for name, (rule, why) in seen.faults.items():
         reasons.append(f"{name} {why}")
@@ -409,7 +409,7 @@ def decide(
     return Decision(snapshot, predicate, clause, keep, unique, seconds, sources, seen.labels, usable)
 
 
-def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list[BaseException] | None = None) -> Mask:
+def _mask_of(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list[BaseException] | None = None) -> Mask:
     """Evaluate a clause part by part; a part that raises keeps every file and goes to ``failed``."""
     keep: Mask = np.ones(len(snapshot.files), dtype=bool)
     try:
@@ -417,12 +417,12 @@ def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list
     except BaseException as error:
         parts = parts_of(clause)
         if len(parts) == 1:
-            reasons.append(f"{_text(clause)} could not be evaluated: {_named(error)}")
+            reasons.append(f"{_text(clause)} could not be evaluated: {_error_text(error)}")
             if failed is not None:
                 failed.append(error)
             return keep
     for part in parts:
-        keep &= _safely(part, snapshot, reasons, failed)
+        keep &= _mask_of(part, snapshot, reasons, failed)
     return keep
 
 
@@ -434,7 +434,7 @@ def _find_fault(seen: Deadline, snapshot: Snapshot, failed: list[BaseException])
         try:
             snapshot.files.kept(source.clause)
         except BaseException as error:
-            seen.blame(source, f"made a clause that failed: {_named(error)}")
+            seen.blame(source, f"made a clause that failed: {_error_text(error)}")
 
 
 def _text(clause: Clause) -> str:
@@ -444,7 +444,7 @@ def _text(clause: Clause) -> str:
         return type(clause).__name__
 
 
-def _named(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "the condition is nested too deep"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -29,7 +29,7 @@ _SUMS = ("files_total", "files_kept", "bytes_total", "bytes_kept")
 _COUNTS = ("files_unindexed", "files_audited")
 
 
-def _nothing() -> tuple[Any, ...]:
+def _empty_tuple() -> tuple[Any, ...]:
     return ()
 
 
@@ -50,11 +50,11 @@ class Scan:
     noted: tuple[str, ...] = ()
     """The reasons that were noted when the files were chosen; :attr:`reasons` has them and more."""
     paths: Callable[[bool], list[str]] = field(default=lambda kept: [], repr=False, compare=False)
-    effects: Callable[[], tuple[tuple[str, int], ...]] = field(default=_nothing, repr=False, compare=False)
-    decisions: Callable[[], tuple[Decision, ...]] = field(default=_nothing, repr=False, compare=False)
-    written: Callable[[], tuple[Predicate, ...]] = field(default=_nothing, repr=False, compare=False)
+    effects: Callable[[], tuple[tuple[str, int], ...]] = field(default=_empty_tuple, repr=False, compare=False)
+    decisions: Callable[[], tuple[Decision, ...]] = field(default=_empty_tuple, repr=False, compare=False)
+    written: Callable[[], tuple[Predicate, ...]] = field(default=_empty_tuple, repr=False, compare=False)
     """The members of the condition, with partition columns where the decisions have their values."""
-    among: Callable[[], tuple[Mask, ...]] = field(default=_nothing, repr=False, compare=False)
+    among: Callable[[], tuple[Mask, ...]] = field(default=_empty_tuple, repr=False, compare=False)
     """The files of each decision's snapshot that the scan listed."""
     rows: Callable[[Sequence[str], int], list[tuple[Any, ...]]] = field(
         default=lambda expressions, most: [], repr=False, compare=False
@@ -106,19 +106,19 @@ class Scan:
 
         There are several trees where partitions have different conditions, that of the most files first.
         """
-        from geoskip.vertex_labels import shares_of, summed
+        from geoskip.vertex_labels import shares_of, sum_shares
 
         found = [
             shares_of(decision.labels(), partial(decision.skips, among=mask), int(mask.sum()))
             for decision, mask in zip(self.decisions(), self.among(), strict=False)
             if decision.labels is not None
         ]
-        return tuple(summed(found))
+        return tuple(sum_shares(found))
 
     @property
     def short_name(self) -> str:
         """The last two folders of the dataset."""
-        return shortened("/".join(self.dataset.rstrip("/").split("/")[-2:]), 80)
+        return shorten("/".join(self.dataset.rstrip("/").split("/")[-2:]), 80)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Scan:
         return plot_map(
             self.decisions(), self.kept_files(), self.skipped_files(), self.rows,
             title=f"{name}: {self.files_kept:,} of {count_of(self.files_total, 'file')} kept",
-            condition=plainly(self.predicate), ax=ax, index=index, most_rows=rows, extent=extent, beneath=beneath,
+            condition=elide(self.predicate), ax=ax, index=index, most_rows=rows, extent=extent, beneath=beneath,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -177,14 +177,14 @@ class Scan:
 
     def __str__(self) -> str:
         planned = f"; planned in {1000 * self.planning_seconds:.1f} ms" if self.planning_seconds else ""
-        lines = [f"{shortened(self.dataset, 78)}", f"  read {_share(self)}{planned}"]
+        lines = [f"{shorten(self.dataset, 78)}", f"  read {_share(self)}{planned}"]
         if self.predicate:
-            lines.append(f"  where {shortened(plainly(self.predicate), 110)}")
+            lines.append(f"  where {shorten(elide(self.predicate), 110)}")
         skipping = [(text, count) for text, count in self.clauses() if count]
         lines += ["  files that each clause alone skips:"] if skipping else []
-        lines += [f"  {count:>9,}  {shortened(text, 108)}" for text, count in skipping]
-        lines += [f"  ROWS LOST: {shortened(text, 400)}" for text in self.lost]
-        lines += [f"  - {shortened(reason, 400)}" for reason in self.sentences]
+        lines += [f"  {count:>9,}  {shorten(text, 108)}" for text, count in skipping]
+        lines += [f"  ROWS LOST: {shorten(text, 400)}" for text in self.lost]
+        lines += [f"  - {shorten(reason, 400)}" for reason in self.sentences]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -247,7 +247,7 @@ class Report:
         return {**{name: getattr(self, name) for name in _SUMS}, "scans": scans, "notes": list(self.notes)}
 
     def __str__(self) -> str:
-        notes = [f"  - {shortened(note, 400)}" for note in self.notes]
+        notes = [f"  - {shorten(note, 400)}" for note in self.notes]
         if not self.scans:
             return "\n".join(["geoskip: the query reads no files", *notes])
         head = f"geoskip: read {_share(self)}"
@@ -298,21 +298,21 @@ def _without_ids(plan: str) -> str:
 _LONG = re.compile(r"(?<=\()\(*-?[\d.][-\d., ()eE]{30,}(?=\))|(?<=X')[0-9A-F]{30,}(?=')")
 
 
-def plainly(condition: str) -> str:
+def elide(condition: str) -> str:
     """A condition without the coordinates and bytes of its polygons.
 
-    >>> plainly("ST_Contains(ST_GeomFromText('POLYGON ((1 1, 9.5 1, 9.5 9.5, 1 9.5, 1 1))'), p) AND a IN (1, 2)")
+    >>> elide("ST_Contains(ST_GeomFromText('POLYGON ((1 1, 9.5 1, 9.5 9.5, 1 9.5, 1 1))'), p) AND a IN (1, 2)")
     "ST_Contains(ST_GeomFromText('POLYGON (…)'), p) AND a IN (1, 2)"
     """
     return _LONG.sub("…", condition)
 
 
-def condensed(condition: str, most: int = 110) -> str:
+def condense(condition: str, most: int = 110) -> str:
     """A condition on one line of some characters at most, without the coordinates of its polygons."""
-    return shortened(plainly(condition), most)
+    return shorten(elide(condition), most)
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """A text on one line, cut to so many characters."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -86,7 +86,7 @@ class Deadline:
                 self.faults.setdefault(name, (function, f"took {_slow(took)}"))
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def guarding_clauses(self) -> Iterator[None]:
         """Open a block in which users' clauses are evaluated by :meth:`evaluate`."""
         before = guard.set(self.evaluate)
         try:
@@ -176,7 +176,7 @@ class RuleRunner:
         self._columns = [_read_alone(index) for index in indexes]
         self._rules: dict[int, tuple[Call, list[Mapping]]] = {}
 
-    def about(self, node: Predicate) -> list[Clause]:
+    def clauses_for(self, node: Predicate) -> list[Clause]:
         """Return the clauses of indexes and mappings for a vertex itself."""
         found: list[Clause] = []
         read = columns_of(node)

@@ -103,7 +103,7 @@ def shares_of(label: VertexLabel, skips: Callable[[Clause], int], among: int) ->
     )
 
 
-def summed(shares: Iterable[VertexShare]) -> Sequence[VertexShare]:
+def sum_shares(shares: Iterable[VertexShare]) -> Sequence[VertexShare]:
     """Sums of the trees of the same shape, those over the most files first."""
     found: list[VertexShare] = []
     for share in shares:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from geoskip.clauses import KEEP_ALL, Clause
 from geoskip.predicates import And, Call, IsNull, Literal, Not, Opaque, Or, Predicate, children, columns_of, walk
-from geoskip.report import condensed
+from geoskip.report import condense
 from geoskip.rewrite.composed import choice, is_builtin
 from geoskip.vertex_labels import VertexLabel
 
@@ -87,7 +87,7 @@ class Part:
 def words_of(condition: Predicate) -> str:
     """A condition in words for people, cut where it is long."""
     text = _NUMBER.sub("", _SUBQUERY.sub("(a subquery)", str(condition)))
-    return condensed(text[1:-1] if isinstance(condition, And | Or) else text)
+    return condense(text[1:-1] if isinstance(condition, And | Or) else text)
 
 
 class Joint(Enum):

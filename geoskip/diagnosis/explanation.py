@@ -12,7 +12,7 @@ from geoskip.diagnosis.file_verdict import FileVerdict, matching_file, verdict_o
 from geoskip.diagnosis.index_effects import IndexEffect, effects_of
 from geoskip.diagnosis.unserved import unserved_reasons
 from geoskip.errors import InvalidSpecificationError
-from geoskip.report import Report, Scan, condensed, count_of
+from geoskip.report import Report, Scan, condense, count_of
 
 __all__ = ["ScanExplanation", "WhyNot", "why_not_of"]
 
@@ -56,7 +56,7 @@ class ScanExplanation:
     def __str__(self) -> str:
         lines = [self.dataset, f"  read {self.files_kept:,} of {count_of(self.files_total, 'file')}"]
         if self.predicate:
-            lines.append(f"  where {condensed(self.predicate, 106)}")
+            lines.append(f"  where {condense(self.predicate, 106)}")
         if self.rows:
             lines += _table(_HEAD, list(_cells(self.rows)))
         lines += [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH - 4)]
@@ -122,10 +122,10 @@ def why_not_of(report: Report, file: str | None = None) -> WhyNot:
     if file is not None and (not isinstance(file, str) or not file):
         raise InvalidSpecificationError(f"why_not(file=) takes a path or a file's name as text, got {file!r}")
     path = None if file is None else matching_file(report.scans, file)
-    return WhyNot(tuple(_explained(scan, path) for scan in report.scans), report.notes)
+    return WhyNot(tuple(_explain_scan(scan, path) for scan in report.scans), report.notes)
 
 
-def _explained(scan: Scan, path: str | None) -> ScanExplanation:
+def _explain_scan(scan: Scan, path: str | None) -> ScanExplanation:
     rows = effects_of(scan)
     unused = tuple(f"{row.index} is " for row in rows if not row.part)
     unserved = set(unserved_reasons(scan.decisions(), scan.noted, scan.written(), scan.partitions))
@@ -142,8 +142,8 @@ def _cells(rows: Sequence[IndexEffect]) -> Iterator[tuple[str, ...]]:
     before = None
     for row in rows:
         why = f"{row.reason}: create {row.suggestion}" if row.suggestion else row.reason
-        part = "" if row.part == before else condensed(row.part, 60) or "-"
-        yield part, condensed(row.index, 60) or "-", f"{row.skips:,}" if row.used else "-", why
+        part = "" if row.part == before else condense(row.part, 60) or "-"
+        yield part, condense(row.index, 60) or "-", f"{row.skips:,}" if row.used else "-", why
         before = row.part
 
 
@@ -173,7 +173,7 @@ def _file_lines(file: FileVerdict) -> Iterator[str]:
 def _section(scan: ScanExplanation) -> str:
     """The HTML of one scan."""
     folder = "/".join(scan.dataset.rstrip("/").split("/")[-2:])
-    where = f"<br>where {html.escape(condensed(scan.predicate, 240))}" if scan.predicate else ""
+    where = f"<br>where {html.escape(condense(scan.predicate, 240))}" if scan.predicate else ""
     title = f"<p><b>geoskip</b>: <code>{html.escape(folder)}</code> reads {scan.files_kept:,} of "
     title += f"{count_of(scan.files_total, 'file')}{where}</p>"
     table = ""

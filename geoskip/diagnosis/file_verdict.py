@@ -16,7 +16,7 @@ from geoskip.diagnosis.stored_values import stored_text
 from geoskip.diagnosis.unserved import LabelledCondition
 from geoskip.errors import InvalidSpecificationError
 from geoskip.planner import Decision
-from geoskip.report import Scan, condensed, count_of
+from geoskip.report import Scan, condense, count_of
 
 __all__ = ["ClauseVerdict", "FileVerdict", "matching_file", "verdict_on"]
 
@@ -153,18 +153,18 @@ def _verdicts(condition: LabelledCondition, row: int) -> Iterator[ClauseVerdict]
         of = list(map(str, parts))
         if keeps and condition.says_presence(clause) and not any(part.is_presence for part in parts):
             continue
-        names, stored = indexes_of(clause), _stored(condition, clause, row)
+        names, stored = indexes_of(clause), _values_text(condition, clause, row)
         yield ClauseVerdict(" AND ".join(of) or "IS NOT NULL", ", ".join(names), _words(clause), keeps, stored)
-    for unserved in condition.unserved():
+    for unserved in condition.unserved_parts():
         if unserved.within is None or unserved.joint is not Joint.REST:
             yield ClauseVerdict(str(unserved.within or unserved.part), "", "", True, unserved.why)
 
 
 def _keeps(clause: Clause, decision: Decision, row: int) -> bool:
-    return decision.skips(clause, _only(row, len(decision.keep))) == 0
+    return decision.skips(clause, _file_mask(row, len(decision.keep))) == 0
 
 
-def _only(row: int, files: int) -> Mask:
+def _file_mask(row: int, files: int) -> Mask:
     """The mask of one file."""
     mask = np.zeros(files, dtype=bool)
     mask[row] = True
@@ -172,19 +172,19 @@ def _only(row: int, files: int) -> Mask:
 
 
 def _words(clause: Clause) -> str:
-    return condensed(str(clause))
+    return condense(str(clause))
 
 
-def _stored(condition: LabelledCondition, clause: Clause, row: int) -> str:
+def _values_text(condition: LabelledCondition, clause: Clause, row: int) -> str:
     """The stored values of a file for a clause: of an OR, for the sides that keep the file."""
     decision = condition.decision
     sides = alternatives_of(clause)
     if len(sides) > 1 and not isinstance(clause, UnitClause):
         keeping = [side for side in sides if _keeps(side, decision, row)] or sides
-        return " or ".join(dict.fromkeys(_stored(condition, side, row) for side in keeping[:_SHOWN]))
+        return " or ".join(dict.fromkeys(_values_text(condition, side, row) for side in keeping[:_SHOWN]))
     parts = [part for part in conjuncts_of(clause) if not condition.says_presence(part)]
     if len(parts) > 1:
-        return " and ".join(dict.fromkeys(_stored(condition, part, row) for part in parts[:_SHOWN]))
+        return " and ".join(dict.fromkeys(_values_text(condition, part, row) for part in parts[:_SHOWN]))
     names = indexes_of(clause)
     read = [entry for entry in condition.entries if entry.name in names]
     return stored_text(clause, read, decision.snapshot, row) if read else _words(clause)

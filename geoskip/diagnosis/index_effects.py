@@ -10,7 +10,7 @@ from geoskip.clauses import Clause, Mask, all_of, conjuncts_of, leaves_of
 from geoskip.diagnosis.condition_parts import Part, UnservedPart, words_of
 from geoskip.diagnosis.unserved import LabelledCondition
 from geoskip.predicates import columns_of
-from geoskip.report import Scan, condensed
+from geoskip.report import Scan, condense
 
 __all__ = ["IndexEffect", "effects_of", "indexes_of"]
 
@@ -64,7 +64,7 @@ def effects_of(scan: Scan) -> tuple[IndexEffect, ...]:
         among = masks[number] if number < len(masks) else None
         for row in (row for part in condition.parts for row in _rows(condition, part, among)):
             key = (row.part, row.index, row.suggestion)
-            rows[key] = row if (before := rows.get(key)) is None else _summed(before, row)
+            rows[key] = row if (before := rows.get(key)) is None else _add_effects(before, row)
     settled = dict.fromkeys(words_of(member) for condition in conditions for member in condition.partition_conditions())
     named = {name for row in rows.values() for name in row.index.split(" + ")}
     return (
@@ -74,7 +74,7 @@ def effects_of(scan: Scan) -> tuple[IndexEffect, ...]:
     )
 
 
-def _summed(first: IndexEffect, second: IndexEffect) -> IndexEffect:
+def _add_effects(first: IndexEffect, second: IndexEffect) -> IndexEffect:
     """The row over the files of two partitions, in the words of the one that skips more."""
     most = max(first, second, key=lambda row: (row.used, row.skips))
     return replace(most, skips=first.skips + second.skips)
@@ -95,9 +95,9 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
             yield IndexEffect(str(part), "", reason=_PRUNED)
             return
         for found in condition.reasons(part):
-            yield _missing(part, found)
+            yield _unserved_effect(part, found)
         what = "one side of the OR" if part.members()[0] else "a branch of it"
-        for name in dict.fromkeys(name for clause in condition.partly(part) for name in indexes_of(clause)):
+        for name in dict.fromkeys(name for clause in condition.clauses_within(part) for name in indexes_of(clause)):
             yield IndexEffect(str(part), name, reason=f"it serves {what}")
         return
     pieces: dict[tuple[str, ...], list[Clause]] = {}
@@ -111,7 +111,7 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
         said = _words(clause) if skips else f"{_words(clause)}, which no {left} fails"
         yield IndexEffect(str(part), " + ".join(names), True, skips, said)
     for found in condition.rest(part):
-        yield _missing(part, replace(found, indexes=()))
+        yield _unserved_effect(part, replace(found, indexes=()))
     served = {name for names in pieces for name in names}
     for index in condition.decision.indexes:
         over = frozenset[str]().union(*map(columns_of, index.bound))
@@ -119,13 +119,13 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
             yield IndexEffect(str(part), str(index), reason="it does not serve this part, another index does")
 
 
-def _missing(part: Part, found: UnservedPart) -> IndexEffect:
+def _unserved_effect(part: Part, found: UnservedPart) -> IndexEffect:
     """The row of a test that no index serves."""
     return IndexEffect(str(part), " + ".join(found.indexes), reason=found.reason, suggestion=found.suggestion)
 
 
 def _words(clause: Clause) -> str:
-    return condensed(" AND ".join(dict.fromkeys(map(str, conjuncts_of(clause)))))
+    return condense(" AND ".join(dict.fromkeys(map(str, conjuncts_of(clause)))))
 
 
 def _unread(conditions: Sequence[LabelledCondition], noted: Sequence[str], named: set[str]) -> Iterator[IndexEffect]:
@@ -138,7 +138,7 @@ def _unread(conditions: Sequence[LabelledCondition], noted: Sequence[str], named
             yield IndexEffect("", name, reason=f"not used: {why}")
         elif name not in named:
             over = ", ".join(entry.index.expressions())
-            yield IndexEffect("", name, reason=f"no part of the condition reads {condensed(over, 80)}")
+            yield IndexEffect("", name, reason=f"no part of the condition reads {condense(over, 80)}")
 
 
 def leaf_ids(clause: Clause) -> frozenset[int]:

@@ -21,7 +21,7 @@ from geoskip.indexes.gaplist import SegmentTable
 from geoskip.indexes.geobox.units import ENDS, BoxUnits, UnitSort
 from geoskip.indexes.postings import Postings
 from geoskip.metadata import IndexEntry, Snapshot
-from geoskip.report import count_of, shortened
+from geoskip.report import count_of, shorten
 from geoskip.types import sql_type
 
 __all__ = ["stored_text"]
@@ -45,19 +45,19 @@ def stored_text(clause: Clause, entries: Sequence[IndexEntry], snapshot: Snapsho
     snapshot, file
         The metadata, and the number of the file in them.
     """
-    stored = {entry.name: figures for entry in entries if (figures := _stored(entry, snapshot, file))}
+    stored = {entry.name: figures for entry in entries if (figures := _file_statistics(entry, snapshot, file))}
     names = ", ".join(entry.name for entry in entries)
     if len(stored) < len(entries):
         return f"{names}: {_MISSING}"
     if isinstance(clause, UnitClause) and (units := _units(clause, snapshot, file)):
-        return f"{names}: {shortened(units, _LONGEST)}"
+        return f"{names}: {shorten(units, _LONGEST)}"
     if compared := _with_ends(str(clause), stored):
-        return f"{names}: {shortened(compared, _LONGEST)}"
+        return f"{names}: {shorten(compared, _LONGEST)}"
     texts = {name: "; ".join(map(_figures, figures)) for name, figures in stored.items()}
-    return "; ".join(f"{name}: {shortened(text, _LONGEST)}" for name, text in texts.items())
+    return "; ".join(f"{name}: {shorten(text, _LONGEST)}" for name, text in texts.items())
 
 
-def _stored(entry: IndexEntry, snapshot: Snapshot, file: int) -> Sequence[FileStatistics]:
+def _file_statistics(entry: IndexEntry, snapshot: Snapshot, file: int) -> Sequence[FileStatistics]:
     """The figures of an index for one file; none where it has no summary."""
     summary = snapshot.files.column(entry.name).slice(file, 1)
     summary = summary.combine_chunks() if isinstance(summary, pa.ChunkedArray) else summary
@@ -85,29 +85,29 @@ def _with_ends(text: str, stored: Mapping[str, Sequence[FileStatistics]]) -> str
 def _figures(figures: FileStatistics) -> str:
     """Figures of one expression: ends, values and counts."""
     said = []
-    if figures.values is not None and (values := _only(figures.values)) is not None:
+    if figures.values is not None and (values := _first_value(figures.values)) is not None:
         shown = _texts(pa.array(values[:_FEW], figures.values.type.value_type), figures.type)
         said.append(f"{len(values):,} values: {', '.join(shown)}{', …' if len(values) > _FEW else ''}")
     elif (low := _end(figures, "low")) and (high := _end(figures, "high")):
         said.append(f"{low} to {high}")
-    elif (details := _only(figures.details)) is not None:
+    elif (details := _first_value(figures.details)) is not None:
         said += [f"{name} {value}" for name, value in json.loads(details).items()]
-    if (boxes := _only(figures.boxes)) is not None:
+    if (boxes := _first_value(figures.boxes)) is not None:
         said.append(f"{len(boxes):,} boxes")
-    for count, name in ((_only(figures.nulls), "NULL"), (_only(figures.nans), "NaN")):
+    for count, name in ((_first_value(figures.nulls), "NULL"), (_first_value(figures.nans), "NaN")):
         if count or (count == 0 and name == "NULL"):
             said.append(f"{count or 'no'} {name}")
     return ", ".join(said) or "nothing that can be shown"
 
 
-def _only(array: pa.Array | None) -> Any:
+def _first_value(array: pa.Array | None) -> Any:
     return None if array is None or not len(array) else array[0].as_py()
 
 
 def _end(figures: FileStatistics, end: str) -> str:
     """One end of the stored values as text; empty where there is none."""
     ends = getattr(figures, end)
-    return "" if _only(ends) is None else _texts(ends, figures.type)[0]
+    return "" if _first_value(ends) is None else _texts(ends, figures.type)[0]
 
 
 def _texts(values: pa.Array, kind: str) -> list[str]:

@@ -45,7 +45,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import current
-from geoskip.report import condensed
+from geoskip.report import condense
 from geoskip.rewrite import canonical
 from geoskip.rules import calls_of
 from geoskip.vertex_labels import labels_of
@@ -82,7 +82,7 @@ def unserved_reasons(
     found: dict[tuple[str, str], str] = {}
     for decision in decisions[:_MOST_DECISIONS]:
         try:
-            for unserved in LabelledCondition(decision, noted, written, partitions).unserved():
+            for unserved in LabelledCondition(decision, noted, written, partitions).unserved_parts():
                 opaque = [node.text for node in walk(unserved.part.condition) if isinstance(node, Opaque)]
                 if any(text in sentence for text in opaque for sentence in noted):
                     continue
@@ -122,7 +122,7 @@ class LabelledCondition:
         with suppress(RecursionError):
             words.update(self._in_words())
         parts = members if members and every else (self.whole,)
-        return _telling([replace(part, written=words.get(part.label.vertex)) if words else part for part in parts])
+        return _select_parts([replace(part, written=words.get(part.label.vertex)) if words else part for part in parts])
 
     def partition_conditions(self) -> Iterator[Predicate]:
         """Iterate over the members that Spark settles by a partition's values, in the query's words."""
@@ -167,7 +167,7 @@ class LabelledCondition:
         """True for plain tests of partition columns, by which a table's own format leaves out files."""
         return not part.too_deep and part.columns <= self._partitions and all(map(_is_plain, tests_of(part.condition)))
 
-    def unserved(self) -> Iterator[UnservedPart]:
+    def unserved_parts(self) -> Iterator[UnservedPart]:
         """Iterate over the tests that no index serves, in the order of the condition."""
         for part in self.parts:
             if self.is_served(part):
@@ -178,21 +178,21 @@ class LabelledCondition:
     def rest(self, part: Part) -> Iterator[UnservedPart]:
         """Iterate over the tests within a served part that no index serves."""
         if not part.too_deep:
-            yield from self._within(part, Joint.REST)
+            yield from self._unserved_tests(part, Joint.REST)
 
     def reasons(self, part: Part) -> Iterator[UnservedPart]:
         """Iterate over the reasons why a part is not served."""
         members, every = part.members()
         if part.too_deep:
-            over = _joined(sorted(part.columns)[:_MOST])
+            over = _join_names(sorted(part.columns)[:_MOST])
             yield UnservedPart(part, f"a condition on {over} is not used: {part.too_deep}")
         elif not members:
-            if branches := list(self._within(part, Joint.BRANCH)):
+            if branches := list(self._unserved_tests(part, Joint.BRANCH)):
                 yield from branches
             elif (found := self._reason(part)) is not None:
                 yield found
         elif every:
-            for member in _telling(members):
+            for member in _select_parts(members):
                 if not self.is_served(member):
                     yield from self.reasons(member)
         else:
@@ -203,7 +203,7 @@ class LabelledCondition:
                 if found is not None:
                     yield replace(found, within=part)
 
-    def _within(self, part: Part, joint: Joint) -> Iterator[UnservedPart]:
+    def _unserved_tests(self, part: Part, joint: Joint) -> Iterator[UnservedPart]:
         """Iterate over a few tests of a part made of several that no index serves by themselves."""
         tests = tests_of(part.condition)
         unserved = [test for test in tests if columns_of(test) and not self._has_clause(test)] if len(tests) > 1 else []
@@ -220,7 +220,7 @@ class LabelledCondition:
         for verdict in (self._labeller.true(test), self._labeller.true(normalise(Not(test)))):
             yield from (clause for clause in parts_of(verdict) if not self.says_presence(clause))
 
-    def partly(self, part: Part) -> Iterator[Clause]:
+    def clauses_within(self, part: Part) -> Iterator[Clause]:
         """Iterate over the clauses of the tests that a part is made of, if there are several."""
         tests = [] if part.too_deep else tests_of(part.condition)
         return (clause for test in tests if len(tests) > 1 for clause in self._clauses(test))
@@ -252,9 +252,9 @@ class LabelledCondition:
         """The reason why a test is not served; None where another sentence says it."""
         test = part.condition
         if all(other.is_presence for other in self.parts):
-            words = " AND ".join(condensed(str(other.condition)) for other in self.parts)
+            words = " AND ".join(condense(str(other.condition)) for other in self.parts)
             reach = "reach" if len(self.parts) > 1 else "reaches"
-            return UnservedPart(part, f"only {condensed(words)} {reach} its files, which few files fail")
+            return UnservedPart(part, f"only {condense(words)} {reach} its files, which few files fail")
         used = set(map(str, self.decision.indexes))
         near = [entry.index for entry in self.entries if not _columns(entry.index).isdisjoint(part.columns)]
         if any(isinstance(node, Opaque) for node in walk(test)):
@@ -266,15 +266,15 @@ class LabelledCondition:
         candidates = [index for index in index_candidates([test]).indexes if index not in near]
         suggestion = code_of(best_index([index for index in candidates if len(str(index)) <= _LONGEST_CODE], test))
         names = tuple(map(str, near))
-        over = [_differing(index, test) for index in near]
+        over = [_call_mismatch(index, test) for index in near]
         if differing := next((text for text in over if text), ""):
             return UnservedPart(part, differing, suggestion, indexes=names)
         if near and part.columns <= _all_columns(near):
             those = [*names[:3], *_mappings(test)]
             verb = "does" if len(those) == 1 else "do"
-            return UnservedPart(part, f"{_joined(those)} {verb} not serve {part}", suggestion, indexes=names)
+            return UnservedPart(part, f"{_join_names(those)} {verb} not serve {part}", suggestion, indexes=names)
         missing = [subject for subject in _subjects(test) if not columns_of(subject) <= _all_columns(near)]
-        subject = condensed(str(missing[0] if missing else test))
+        subject = condense(str(missing[0] if missing else test))
         unmapped = ", a function without a mapping" if missing and _is_unmapped(missing[0]) else ""
         none = "" if suggestion else ", and there is none to suggest"
         return UnservedPart(part, f"no index over {subject}{unmapped}{none}", suggestion, indexes=names)
@@ -288,7 +288,7 @@ def _is_plain(test: Predicate) -> bool:
     return False
 
 
-def _telling(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _select_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
     """The parts that rows settle; of ``IS NOT NULL`` only those of a condition that says no more."""
     reading = tuple(part for part in parts if not part.is_settled)
     return tuple(part for part in reading if not part.is_presence) or reading
@@ -317,7 +317,7 @@ def _unknown(part: Part) -> str:
     return f"{text} is not used: it depends on more than the row, or geoskip cannot translate it"
 
 
-def _differing(index: Index, test: Predicate) -> str:
+def _call_mismatch(index: Index, test: Predicate) -> str:
     """The reason why an index over a call does not serve another call of its function; empty for none."""
     calls = [node for node in walk(test) if isinstance(node, Call)]
     for bound in index.bound:
@@ -329,7 +329,7 @@ def _differing(index: Index, test: Predicate) -> str:
             what = "another pattern" if bound.name.startswith("regexp") else "another call"
             of_template = isinstance(index, Formatted) and index.template is not None
             way = "; query the template's own text, as Formatted.part() writes it" if of_template else ""
-            return f"{condensed(str(index), 80)} is over {what} than {condensed(str(call), 80)}{way}"
+            return f"{condense(str(index), 80)} is over {what} than {condense(str(call), 80)}{way}"
     return ""
 
 
@@ -344,5 +344,5 @@ def _is_unmapped(subject: Predicate) -> bool:
     return isinstance(subject, Call) and is_of_user(subject) and not current().rules_of(subject)
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]

@@ -176,11 +176,11 @@ def window_of(picture: Picture, extent: str | Window) -> Window:
     shapes = picture.shapes
     about = [b for b in (_bounds(kept), *(shape.bounds for shape in shapes)) if b is not None]
     if everything is None:
-        everything = _joined(about) if about else (-180.0, -90.0, 180.0, 90.0)
+        everything = _union(about) if about else (-180.0, -90.0, 180.0, 90.0)
     if extent == "all" or not about:
-        return _grown(everything, 0.03)
-    west, south, east, north = _grown(_joined(about), _ROOM)
-    whole = _grown(_joined([everything, _joined(about)]), 0.03)
+        return _grow(everything, 0.03)
+    west, south, east, north = _grow(_union(about), _ROOM)
+    whole = _grow(_union([everything, _union(about)]), 0.03)
     return max(west, whole[0]), max(south, whole[1]), min(east, whole[2]), min(north, whole[3])
 
 
@@ -205,15 +205,15 @@ def _bounds(*several: Boxes) -> Window | None:
         for boxes in several
         if len(boxes)
     ]
-    return _joined(ends) if ends else None
+    return _union(ends) if ends else None
 
 
-def _joined(windows: Sequence[Window]) -> Window:
+def _union(windows: Sequence[Window]) -> Window:
     west, south, east, north = zip(*windows, strict=True)
     return min(west), min(south), max(east), max(north)
 
 
-def _grown(window: Window, share: float) -> Window:
+def _grow(window: Window, share: float) -> Window:
     west, south, east, north = window
     room = share * max(east - west, north - south, 1e-6)
     return west - room, south - room, east + room, north + room
@@ -293,7 +293,7 @@ def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> 
         (picture.boxes.kept, KEPT, 0.22, 1.0, 2, f"kept: {_files(kept)}{alone}", kept),
     )
     for boxes, colour, opacity, width, order, label, count in styles:
-        _draw_boxes(ax, _enlarged(boxes, least), colour, opacity, width, order)
+        _draw_boxes(ax, _enlarge_boxes(boxes, least), colour, opacity, width, order)
         if count:
             legend.append(Patch(facecolor=(colour, 2 * opacity), edgecolor=colour, label=label))
     _add(ax, picture.shapes, _Style(SHAPE, width=1.6, marker="+"), 4)
@@ -344,7 +344,7 @@ def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: floa
     ax.add_collection(outlines, autolim=False)
 
 
-def _enlarged(boxes: Boxes, least: float) -> Boxes:
+def _enlarge_boxes(boxes: Boxes, least: float) -> Boxes:
     """The boxes, those of single points large enough to be seen."""
     across, along = (np.maximum(least - size, 0) / 2 for size in (boxes.xmax - boxes.xmin, boxes.ymax - boxes.ymin))
     return Boxes(boxes.xmin - across, boxes.ymin - along, boxes.xmax + across, boxes.ymax + along)

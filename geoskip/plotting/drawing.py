@@ -129,14 +129,14 @@ def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:
 def limits_of(clause: Clause, index: GeoBox, table: BoxFacts) -> list[Limit]:
     """The coordinates that a clause compares with single constants, by its condition on a table."""
     conditions = (part.where(table) for part in _parts_of(clause, index) if part.outline() is None)
-    return list(dict.fromkeys(limit for condition in conditions for limit in _compared(condition)))
+    return list(dict.fromkeys(limit for condition in conditions for limit in _limits_in(condition)))
 
 
 def _parts_of(clause: Clause, index: GeoBox) -> list[GeoClause]:
     return [part for part in leaves_of(clause) if isinstance(part, GeoClause) and part.index == str(index)]
 
 
-def _compared(condition: Condition) -> Iterator[Limit]:
+def _limits_in(condition: Condition) -> Iterator[Limit]:
     """The limits in a condition: comparisons of a box's end, or of both of one axis, with one number."""
     match condition:
         case Compare(("xmin" | "xmax" | "ymin" | "ymax") as end, _, value) if np.isfinite(value):
@@ -144,7 +144,7 @@ def _compared(condition: Condition) -> Iterator[Limit]:
         case SomeValue((value,), columns=(end, _)):
             yield Limit(int(end[0] == "y"), float(value))
         case Refine(part) | Negation(part):
-            yield from _compared(part)
+            yield from _limits_in(part)
         case AllOf(parts) | AnyOf(parts):
             for part in parts:
-                yield from _compared(part)
+                yield from _limits_in(part)

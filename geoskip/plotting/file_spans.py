@@ -59,9 +59,9 @@ def plot_spans(
     if ax is None:
         ax = plt.subplots(figsize=(8.0, 6.0 if len(ranges) > 1 else 4.5), layout="constrained")[1]
     (left, right), *others = ((low[shown], high[shown]) for low, high in (_ends(each) for each in ranges))
-    left, right = _widened(left, right)
+    left, right = _widen(left, right)
     if others:
-        bottom, top = _widened(*others[0])
+        bottom, top = _widen(*others[0])
     else:
         place = np.empty(len(left))
         place[np.lexsort((right, left))] = np.arange(len(left))
@@ -102,7 +102,7 @@ def _ends(ranges: FileRanges) -> tuple[NDArray[Any], NDArray[Any]]:
     return low / by, high / by
 
 
-def _widened(low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _widen(low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Spans of at least the least width."""
     whole = float(high.max() - low.min()) if len(low) else 0.0
     short = np.maximum(_LEAST * (whole or 1.0) - (high - low), 0.0) / 2

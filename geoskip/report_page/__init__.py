@@ -16,9 +16,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from geoskip.errors import GeoskipError
-from geoskip.report import condensed, count_of
+from geoskip.report import condense, count_of
 from geoskip.report_page import sections
-from geoskip.report_page.elements import Child, Markup, element, joined
+from geoskip.report_page.elements import Child, Markup, element, join_children
 
 if TYPE_CHECKING:
     from geoskip.report import Report, Scan
@@ -28,7 +28,7 @@ def page_of(report: Report) -> str:
     """The whole page as text."""
     from geoskip import __version__
 
-    script = _shipped("page.js")
+    script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     head = sections.headline(report) if report.scans else "the query reads no files"
@@ -68,7 +68,7 @@ def page_of(report: Report) -> str:
             element("meta", http_equiv="Content-Security-Policy", content=policy),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             element("title", f"geoskip: {head}"),
-            element("style", Markup(_shipped("report.css") + _shipped("page.css"))),
+            element("style", Markup(_asset("report.css") + _asset("page.css"))),
         ),
         element("body", *body, element("script", Markup(script)), class_="geoskip-report"),
         lang="en",
@@ -79,11 +79,11 @@ def short_form(report: Report) -> str:
     """The report as a notebook shows it."""
     if not report.scans:
         head = element("p", element("b", "geoskip"), ": the query reads no files")
-        return joined([head, sections.reasons(report.notes)])
+        return join_children([head, sections.reasons(report.notes)])
     several = len(report.scans) > 1
     return element(
         "div",
-        element("style", Markup(_shipped("report.css"))),
+        element("style", Markup(_asset("report.css"))),
         element("p", element("b", "geoskip"), ": ", sections.headline(report)),
         *(_short_scan(scan, several) for scan in report.scans),
         sections.reasons(report.notes),
@@ -93,7 +93,7 @@ def short_form(report: Report) -> str:
 
 def _short_scan(scan: Scan, several: bool) -> Markup:
     tree = sections.tree(scan)
-    where = ("where ", element("code", condensed(scan.predicate, 240))) if scan.predicate else ()
+    where = ("where ", element("code", condense(scan.predicate, 240))) if scan.predicate else ()
     return element(
         "div",
         element("p", element("code", scan.short_name), f": {sections.headline(scan)}" if several else None),
@@ -107,7 +107,7 @@ def _short_scan(scan: Scan, several: bool) -> Markup:
 
 def _scan(scan: Scan, is_alone: bool) -> Markup:
     tree = sections.tree(scan)
-    condition = element("code", condensed(scan.predicate, 1000)) if scan.predicate else None
+    condition = element("code", condense(scan.predicate, 1000)) if scan.predicate else None
     return element(
         "section",
         element("h2", scan.dataset.rstrip("/").rpartition("/")[2] or scan.dataset),
@@ -155,5 +155,5 @@ def _part(title: str | None, inside: Child, note: str | None = None) -> Markup |
 
 
 @cache
-def _shipped(name: str) -> str:
+def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text("utf-8")

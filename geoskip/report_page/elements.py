@@ -39,14 +39,14 @@ def element(tag: str, /, *inside: Child, **attributes: str | int | bool | None) 
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    end = "" if tag in _VOID else f"{joined(inside)}</{tag}>"
+    end = "" if tag in _VOID else f"{join_children(inside)}</{tag}>"
     return Markup(f"<{tag}{written}>{end}")
 
 
-def joined(inside: Child) -> Markup:
+def join_children(inside: Child) -> Markup:
     """Several elements and texts one after another.
 
-    >>> joined(["a&b", [element("i"), None]])
+    >>> join_children(["a&b", [element("i"), None]])
     'a&amp;b<i></i>'
     """
     if inside is None:
@@ -55,4 +55,4 @@ def joined(inside: Child) -> Markup:
         return inside
     if isinstance(inside, str | int):
         return Markup(html.escape(str(inside)))
-    return Markup("".join(map(joined, inside)))
+    return Markup("".join(map(join_children, inside)))

@@ -64,8 +64,8 @@ def map_of(scan: Scan) -> ScanMap | None:
         return None
     in_degrees = is_in_degrees(whole)
     room_for_kept = max(_MOST_BOXES - len(boxes.skipped), _MOST_BOXES // 2)
-    kept = _sampled(len(boxes.kept), room_for_kept)
-    skipped = _sampled(len(boxes.skipped), _MOST_BOXES - len(kept))
+    kept = _sample_numbers(len(boxes.kept), room_for_kept)
+    skipped = _sample_numbers(len(boxes.skipped), _MOST_BOXES - len(kept))
     names = decision.snapshot.files.column("path").to_pylist()
     data = {
         "window": window,
@@ -76,7 +76,7 @@ def map_of(scan: Scan) -> ScanMap | None:
         "names": names if len(names) <= _MOST_NAMES else [],
         "shapes": [
             {"area": part.geom_type == "Polygon", **_lines([part])}
-            for part in _simplified(shapely.get_parts(picture.shapes), window)
+            for part in _simplify_shapes(shapely.get_parts(picture.shapes), window)
         ],
         "limits": [[limit.axis, limit.value] for limit in picture.limits],
         "land": _lines(_borders(window, whole) if in_degrees else []),
@@ -86,7 +86,7 @@ def map_of(scan: Scan) -> ScanMap | None:
     return ScanMap(str(geobox), _json(data), count, drawn, boxes.kept_without, has_query)
 
 
-def _sampled(count: int, most: int) -> NDArray[np.int64]:
+def _sample_numbers(count: int, most: int) -> NDArray[np.int64]:
     """Numbers of boxes to draw, evenly chosen where there are too many."""
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
 
@@ -96,26 +96,26 @@ def _boxes(name: str, boxes: Boxes, files: NDArray[Any], chosen: NDArray[np.int6
     ends = np.stack([some.xmin, some.ymin, some.xmax, some.ymax], axis=1)
     opacity = max(_OPACITY[name] * min(1.0, _MOST_LAYERS / max(layers_of(boxes), 1e-9)), 0.03)
     return {
-        "boxes": _packed(ends, "<f4"),
-        "files": _packed(files[chosen], "<i4"),
+        "boxes": _encode_array(ends, "<f4"),
+        "files": _encode_array(files[chosen], "<i4"),
         "opacity": round(opacity, 3),
     }
 
 
 def _borders(window: Window, whole: Window) -> Sequence[BaseGeometry]:
     """Borders in and around both windows, finer ones in the first."""
-    found = shapely.get_parts(np.concatenate(borders_within(*_doubled(whole))))
-    is_near = shapely.intersects(shapely.envelope(found), shapely.box(*_doubled(window)))
-    return [*_simplified(found[~is_near], whole), *_simplified(found[is_near], window)]
+    found = shapely.get_parts(np.concatenate(borders_within(*_double_window(whole))))
+    is_near = shapely.intersects(shapely.envelope(found), shapely.box(*_double_window(window)))
+    return [*_simplify_shapes(found[~is_near], whole), *_simplify_shapes(found[is_near], window)]
 
 
-def _doubled(window: Window) -> Window:
+def _double_window(window: Window) -> Window:
     west, south, east, north = window
     dx, dy = (east - west) / 2, (north - south) / 2
     return west - dx, south - dy, east + dx, north + dy
 
 
-def _simplified(shapes: Sequence[BaseGeometry], window: Window) -> Sequence[BaseGeometry]:
+def _simplify_shapes(shapes: Sequence[BaseGeometry], window: Window) -> Sequence[BaseGeometry]:
     """Shapes with no more vertices than a map of this window needs, without what is too small to be seen."""
     found = np.asarray(shapes, dtype=object)
     tolerance = max(window[2] - window[0], window[3] - window[1]) / 2000
@@ -127,7 +127,7 @@ def _simplified(shapes: Sequence[BaseGeometry], window: Window) -> Sequence[Base
         is_seen = np.maximum(sizes[:, 2] - sizes[:, 0], sizes[:, 3] - sizes[:, 1]) > tolerance
         found = found[is_seen | (shapely.get_dimensions(found) == 0)]
         tolerance *= 2
-    return list(found[_sampled(len(found), _MOST_POINTS)])
+    return list(found[_sample_numbers(len(found), _MOST_POINTS)])
 
 
 def _lines(shapes: Sequence[BaseGeometry]) -> dict[str, Any]:
@@ -136,10 +136,10 @@ def _lines(shapes: Sequence[BaseGeometry]) -> dict[str, Any]:
     dimensions = shapely.get_dimensions(parts)
     lines = [*shapely.get_rings(parts[dimensions == 2]), *parts[dimensions < 2]]
     points = shapely.get_coordinates(lines)
-    return {"points": _packed(points, "<f4"), "lengths": [int(n) for n in shapely.get_num_coordinates(lines)]}
+    return {"points": _encode_array(points, "<f4"), "lengths": [int(n) for n in shapely.get_num_coordinates(lines)]}
 
 
-def _packed(numbers: NDArray[Any], kind: str) -> str:
+def _encode_array(numbers: NDArray[Any], kind: str) -> str:
     with np.errstate(over="ignore"):
         packed = np.ascontiguousarray(numbers, dtype=kind).tobytes()
     return base64.b64encode(packed).decode("ascii")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from geoskip.report import condensed, count_of, size_of
+from geoskip.report import condense, count_of, size_of
 from geoskip.report_page.column_spans import ColumnPicture, pictures_of
 from geoskip.report_page.elements import Markup, element
 from geoskip.report_page.map_data import ScanMap, map_of
@@ -65,7 +65,7 @@ def clauses(scan: Scan) -> Markup | None:
     items = [
         element(
             "li",
-            element("code", condensed(text, 300)),
+            element("code", condense(text, 300)),
             element(
                 "div",
                 _bar(count, scan.files_total, f"{_percent(count, scan.files_total)} skipped"),
@@ -93,7 +93,7 @@ def _vertex(share: VertexShare, is_open: bool) -> Markup:
         "span",
         element(
             "span",
-            element("b", share.text) if share.below else element("code", condensed(share.text, 400)),
+            element("b", share.text) if share.below else element("code", condense(share.text, 400)),
             served and element("span", served, class_="served"),
             class_="text",
         ),
