@@ -70,21 +70,21 @@ class Derivation:
         """True if the expression is NULL where its operand is, and nowhere else but in unknown units."""
         return not (self.is_partial or self.takes_null)
 
-    def shown(self, end: str) -> str:
+    def end_text(self, end: str) -> str:
         """The text of one end, ``"min"`` or ``"max"``: ``CAST(min(temp) AS double)``, ``max((a - b))``."""
         if len(self.names) > 1:
             return f"{end}({self.node})"
         if self.transfer is None:
             name = self.names[0]
             return f"{end}{name[name.index('(') :]}" if "(" in name else f"{end}({name})"
-        operands = [operand.shown(end) for operand in self.operands]
+        operands = [operand.end_text(end) for operand in self.operands]
         text = "" if self.node is None else str(_with_holes(self.node, self.transfer.operands))
         for number, operand in enumerate(operands):
             text = text.replace(f"\0{number}\0", operand)
         return text
 
 
-def indexed(name: str) -> Derivation:
+def index_leaf(name: str) -> Derivation:
     """The leaf of what an index is over."""
     return Derivation((name,))
 
@@ -115,7 +115,7 @@ def derive(node: Predicate, leaf: Callable[[Predicate], str | None]) -> Derivati
     """
     name = leaf(node)
     if name is not None:
-        return indexed(name)
+        return index_leaf(name)
     if isinstance(node, Literal | Column):
         return None
     transfer = transfer_of(node)
@@ -151,12 +151,12 @@ def interval_of(files: Files, derived: Derivation) -> Interval | ByteStrings | N
         name = derived.names[0]
         return files.cached((name, "bounds"), lambda: bounds_of(files, name))
     if derived.is_constant:
-        return _transferred(files, derived, derived.transfer)
+        return _apply_transfer(files, derived, derived.transfer)
     transfer = derived.transfer
-    return files.cached(_key(derived, "bounds"), lambda: _transferred(files, derived, transfer))
+    return files.cached(_key(derived, "bounds"), lambda: _apply_transfer(files, derived, transfer))
 
 
-def _transferred(files: Files, derived: Derivation, transfer: Transfer) -> Interval | None:
+def _apply_transfer(files: Files, derived: Derivation, transfer: Transfer) -> Interval | None:
     intervals: list[Interval] = []
     for number, operand in enumerate(derived.operands):
         same = derived.operands.index(operand)

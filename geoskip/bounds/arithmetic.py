@@ -109,9 +109,7 @@ def corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interv
         return found
     if len(left.low) == 1 and (found := of_constant(sign, kind, right, left, first=True)) is not None:
         return found
-    return (
-        _real_corners(sign, kind, left, right) if kind.is_floating else within(_exact_corners(sign, left, right), kind)
-    )
+    return _real_corners(sign, kind, left, right) if kind.is_floating else fit(_exact_corners(sign, left, right), kind)
 
 
 def _real_with_constant(sign: str, kind: SqlType, x: Interval, by: Interval, *, first: bool) -> Interval | None:
@@ -135,11 +133,11 @@ def _exact_with_constant(sign: str, kind: SqlType, x: Interval, by: Interval, *,
     if by.low != by.high or not FIRST < c < LAST or (sign == "*" and not c):
         return None
     if sign == "*":
-        return within(affine(x, c, digits=by.scale), kind)
+        return fit(affine(x, c, digits=by.scale), kind)
     scale = max(x.scale, by.scale)
     plus = c * 10 ** (scale - by.scale) * (-1 if sign == "-" and not first else 1)
     factor = 10 ** (scale - x.scale) * (-1 if sign == "-" and first else 1)
-    return within(affine(x, factor, plus, kind="number", digits=scale - x.scale), kind)
+    return fit(affine(x, factor, plus, kind="number", digits=scale - x.scale), kind)
 
 
 def _exact_corners(sign: str, left: Interval, right: Interval) -> Interval:
@@ -172,7 +170,7 @@ def _exact_corners(sign: str, left: Interval, right: Interval) -> Interval:
     return Interval("number", low, high, scale)
 
 
-def within(interval: Interval, kind: SqlType) -> Interval:
+def fit(interval: Interval, kind: SqlType) -> Interval:
     """Numbers as values of a type: rounded outwards to its scale, unknown where they leave it."""
     if kind.kind == "date":
         return replace(affine(interval, limits=sql_type("int").values), kind="date")
@@ -296,7 +294,7 @@ def square(interval: Interval) -> Interval:
     return _real(low, high, _NOWHERE, interval)
 
 
-def bounded(interval: Interval, end: float, *, above: bool) -> Interval:
+def clamp(interval: Interval, end: float, *, above: bool) -> Interval:
     """The intervals of ``least(x, end)`` (``above``), or ``greatest(x, end)``; NaN is the greatest of all.
 
     What may be NULL by a function has an unknown interval, and so one with the end in it, which NULL becomes.

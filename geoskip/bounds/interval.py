@@ -155,7 +155,7 @@ class WideDecimals:
         low, high = (
             2 * np.asarray(pc.index_in(end, self.ranks).fill_null(0)).astype(np.int64) for end in (self.low, self.high)
         )
-        return SortKeys(*_sealed(low, high, self.low, self.high, self.empty))
+        return SortKeys(*_fill_missing(low, high, self.low, self.high, self.empty))
 
     def literal_key(self, value: Any) -> LiteralKey:
         """The key of a literal: odd where it lies between two of the bounds."""
@@ -176,7 +176,7 @@ class WideDecimals:
         """The bounds rounded outwards to so many digits after the point."""
         if scale >= self.low.type.scale:
             return self
-        return WideDecimals(_rounded(self.low, scale, "down"), _rounded(self.high, scale, "up"), self.empty)
+        return WideDecimals(_round(self.low, scale, "down"), _round(self.high, scale, "up"), self.empty)
 
     def where(self, fits: Mask) -> WideDecimals:
         """The same bounds, unknown where they do not fit; units without values stay so."""
@@ -213,11 +213,11 @@ def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
         nans, counted = counts_of(files, name, "nans")
         return _reals(low, high, nan=~counted | (nans != 0), empty=known & counted & (rows == nulls + nans))
     if pa.types.is_decimal(kind):
-        keys, scale = _unscaled(low, high)
+        keys, scale = _unscaled_values(low, high)
         wide = WideDecimals(low, high, empty) if scale != low.type.scale else None
-        return Interval("number", *_sealed(*keys, low, high, empty), scale, wide=wide)
+        return Interval("number", *_fill_missing(*keys, low, high, empty), scale, wide=wide)
     name_of = kind_of(kind)
-    return None if name_of is None else Interval(name_of, *_sealed(_words(low), _words(high), low, high, empty))
+    return None if name_of is None else Interval(name_of, *_fill_missing(_words(low), _words(high), low, high, empty))
 
 
 def one_sided_bounds(files: Files, name: str, field: str) -> Interval | None:
@@ -256,7 +256,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], str]]
 )
 
 
-def _sealed(low: Ints, high: Ints, lows: pa.Array, highs: pa.Array, empty: Mask) -> tuple[Ints, Ints]:
+def _fill_missing(low: Ints, high: Ints, lows: pa.Array, highs: pa.Array, empty: Mask) -> tuple[Ints, Ints]:
     """Keys with the sentinels in place of what is missing."""
     if lows.null_count or highs.null_count or empty.any():
         low, high = np.array(low), np.array(high)
@@ -280,12 +280,12 @@ def _words(array: pa.Array) -> Ints:
     return np.asarray(stored_values(array).fill_null(0))
 
 
-def _unscaled(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], int]:
+def _unscaled_values(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], int]:
     """Decimals as unscaled int64; digits that do not fit are rounded outwards."""
     scale = low.type.scale
     drop = max(0, max(map(_digits, (low, high))) - 18)
     if drop:
-        low, high = _rounded(low, scale - drop, "down"), _rounded(high, scale - drop, "up")
+        low, high = _round(low, scale - drop, "down"), _round(high, scale - drop, "up")
     return (_lowwords(low), _lowwords(high)), scale - drop
 
 
@@ -295,7 +295,7 @@ def _digits(array: pa.Array) -> int:
     return max((end.adjusted() + 1 + array.type.scale for end in ends), default=0)
 
 
-def _rounded(array: pa.Array, scale: int, mode: str) -> pa.Array:
+def _round(array: pa.Array, scale: int, mode: str) -> pa.Array:
     wide = array.cast(pa.decimal256(76, array.type.scale))  # rounding up may need one digit more
     return pc.round(wide, ndigits=scale, round_mode=mode).cast(pa.decimal128(38, scale))
 
@@ -357,7 +357,7 @@ def prefix_differs(prefix: bytes) -> Condition:
     return AllOf((Negation(AllOf((Compare("low", ">=", prefix), *ends))), PRESENT))
 
 
-def encoded(literal: Literal) -> bytes:
+def bytes_of(literal: Literal) -> bytes:
     """A string or binary literal as bytes."""
     value = literal.value
     try:

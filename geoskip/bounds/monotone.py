@@ -244,7 +244,7 @@ def call_at_ends(node: Call, source: str | None) -> tuple[Callable[[Interval], I
             unknown |= interval.nan
         usable = ~(empty | unknown)
         distinct = {*interval.low[usable].tolist(), *interval.high[usable].tolist()}
-        results = {end: _called(function, end, source, target) for end in distinct}
+        results = {end: _physical_result(function, end, source, target) for end in distinct}
         lows, highs = ([results.get(end) for end in ends.tolist()] for ends in (interval.low, interval.high))
         if falls:
             lows, highs = highs, lows
@@ -265,7 +265,7 @@ def _has_python_type(kind: str | None) -> bool:
     return kind == "date" or sql_type(kind).is_integral or sql_type(kind).is_floating
 
 
-def _called(function: Callable[..., Any], value: Any, source: str, target: str) -> Any:
+def _physical_result(function: Callable[..., Any], value: Any, source: str, target: str) -> Any:
     try:
         return physical_value(function(python_value(value, source)), target)
     except Exception:  # unknown; where a row throws, the query fails as well

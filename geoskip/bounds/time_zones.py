@@ -100,10 +100,10 @@ class LocalTimeFunction:
         first = [(np.flatnonzero(known_low), starts[known_low])]
         last = [(np.flatnonzero(known_high), stops[known_high])]
         some = np.flatnonzero(known_low & ~far_low)
-        first += _met(breaks, some, low[some], np.minimum(low[some] + _FAR, high[some]), shift=0)
+        first += _crossed_breaks(breaks, some, low[some], np.minimum(low[some] + _FAR, high[some]), shift=0)
         some = np.flatnonzero(known_high & ~far_high)
-        last += _met(breaks, some, np.maximum(high[some] - _FAR, low[some]), high[some], shift=-1)
-        return _together(first), _together(last)
+        last += _crossed_breaks(breaks, some, np.maximum(high[some] - _FAR, low[some]), high[some], shift=-1)
+        return _join_points(first), _join_points(last)
 
 
 def has_fixed_zone(zone: str | None) -> bool:
@@ -159,7 +159,7 @@ def local_times(interval: Interval, zone: str) -> Interval:
 def cast_to_local_time(take: Callable[[Interval], Interval], zone: str) -> Callable[[Interval], Interval]:
     """A cast to local time that Spark evaluates if a query holds it; else by the zone's transitions."""
 
-    def taken(interval: Interval) -> Interval:
+    def cast_times(interval: Interval) -> Interval:
         if zone in NO_OFFSET and interval.kind == "timestamp":
             return replace(interval, kind="timestamp_ntz")
         try:
@@ -167,7 +167,7 @@ def cast_to_local_time(take: Callable[[Interval], Interval], zone: str) -> Calla
         except IncomparableError:
             return replace(local_times(interval, zone), kind="timestamp_ntz")
 
-    return taken
+    return cast_times
 
 
 def _ahead(clocks: ZoneTransitions, times: Ints) -> Ints:
@@ -181,7 +181,7 @@ def _breaks(clocks: ZoneTransitions, unit: int) -> Ints:
     return np.unique(np.concatenate([clocks.at, (clocks.at + unit - into)[into > 0]]))
 
 
-def _met(breaks: Ints, files: Ints, after: Ints, upto: Ints, *, shift: int) -> list[Points]:
+def _crossed_breaks(breaks: Ints, files: Ints, after: Ints, upto: Ints, *, shift: int) -> list[Points]:
     """The breaks after one instant and up to another, a few for each unit."""
     found: list[Points] = []
     place = np.searchsorted(breaks, after, side="right")
@@ -195,7 +195,7 @@ def _met(breaks: Ints, files: Ints, after: Ints, upto: Ints, *, shift: int) -> l
     return found
 
 
-def _together(points: Sequence[Points]) -> Points:
+def _join_points(points: Sequence[Points]) -> Points:
     return np.concatenate([files for files, _ in points]), np.concatenate([times for _, times in points])
 
 
@@ -231,7 +231,7 @@ def in_week_year(days: Ints) -> tuple[Ints, Ints]:
     return years.astype(np.int64), (thursdays - years.astype("M8[D]")).astype(np.int64) // 7 + 1
 
 
-def recurring(length: int, shift: int = 0, unit: int = 1, first: int = 0) -> Parts:
+def equal_periods(length: int, shift: int = 0, unit: int = 1, first: int = 0) -> Parts:
     """Periods of one length.
 
     Parameters
@@ -278,7 +278,7 @@ def periodic(interval: Interval, kind: str, parts: Parts, least: Any, most: Any)
 def remainder(interval: Interval, by: int, *, signed: bool) -> Interval:
     """The intervals of ``n % by``, which has the sign of n, or of ``pmod(n, by)``, never negative."""
     if not signed:
-        return periodic(interval, "number", recurring(by), 0, by - 1)
-    found = periodic(interval, "number", recurring(by), np.where(interval.low >= 0, 0, 1 - by), by - 1)
+        return periodic(interval, "number", equal_periods(by), 0, by - 1)
+    found = periodic(interval, "number", equal_periods(by), np.where(interval.low >= 0, 0, 1 - by), by - 1)
     below = (interval.low < 0) & (interval.low <= interval.high) & ~interval.keys().unknown
     return Interval("number", np.where(below, 1 - by, found.low), np.where(below, by - 1, found.high))

@@ -19,10 +19,11 @@ from geoskip.bounds.arithmetic import (
     MICROSECONDS_PER_DAY,
     absolute,
     affine,
-    bounded,
+    clamp,
     constant,
     corners,
     curve,
+    fit,
     is_operand,
     of_kind,
     operand_type,
@@ -31,7 +32,6 @@ from geoskip.bounds.arithmetic import (
     square_root,
     wave,
     whole_days,
-    within,
 )
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import call_at_ends, evaluate_ends, is_monotone_cast
@@ -40,13 +40,13 @@ from geoskip.bounds.time_zones import (
     NO_OFFSET,
     Parts,
     cast_to_local_time,
+    equal_periods,
     in_month,
     in_week_year,
     in_year,
     local,
     local_times,
     periodic,
-    recurring,
     remainder,
 )
 from geoskip.evaluation.values import LAST
@@ -105,7 +105,7 @@ def transfer_of(node: Predicate) -> Transfer | None:
     if not isinstance(node, Call):
         return None
     rule = TRANSFER.get((node.implementation or "").removeprefix(CATALYST))
-    return (rule(node) if rule is not None else None) or _declared(node)
+    return (rule(node) if rule is not None else None) or _monotone_call(node)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -199,13 +199,13 @@ def _curve(name: str) -> Rule:
     return rule
 
 
-def _bounded(node: Call, *, above: bool) -> Transfer | None:
+def _clamp(node: Call, *, above: bool) -> Transfer | None:
     """``least(x, 1.0D)`` and the like, which guard ``acos`` against rounding; NULL becomes the constant."""
     ends = [arg.value for arg in node.args if isinstance(arg, Literal)]
     sides = tuple(arg for arg in node.args if not isinstance(arg, Literal))
     if node.type != "double" or len(sides) != 1 or len(ends) != 1 or not isinstance(ends[0], float):
         return None
-    take = partial(bounded, end=ends[0], above=above)
+    take = partial(clamp, end=ends[0], above=above)
     return Transfer(sides, take, is_constant=True, is_total=True, takes_null=True) if math.isfinite(ends[0]) else None
 
 
@@ -309,7 +309,7 @@ def _of_date(parts: Parts, least: int, most: int) -> Rule:
 
 def _of_time(length: int, unit: int) -> Rule:
     """A part of the time of day, of timestamps by the clocks of the call's zone."""
-    parts, most = recurring(length, unit=unit), length // unit - 1
+    parts, most = equal_periods(length, unit=unit), length // unit - 1
 
     def rule(node: Call) -> Transfer | None:
         if node.args[0].type == "timestamp_ntz":  # as it stands there, in any zone
@@ -339,7 +339,7 @@ def _remainder(node: Call) -> Transfer | None:
 # --- declared functions -----------------------------------------------------------------------------------------------
 
 
-def _declared(node: Call) -> Transfer | None:
+def _monotone_call(node: Call) -> Transfer | None:
     """A monotone function of one operand that is not a literal, evaluated at the ends."""
     operands = tuple(arg for arg in node.args if not isinstance(arg, Literal))
     if len(operands) != 1:
@@ -388,9 +388,9 @@ def _cast_by_numpy(source: str | None, target: str) -> Callable[[Interval], Inte
     if source == target:
         return lambda interval: interval
     if (narrow.is_integral or source == "boolean") and wide.is_integral:
-        return lambda interval: within(replace(of_kind(interval, "number", "boolean"), kind="number"), wide)
+        return lambda interval: fit(replace(of_kind(interval, "number", "boolean"), kind="number"), wide)
     if narrow.is_exact and wide.is_decimal:
-        return lambda interval: within(interval, wide)
+        return lambda interval: fit(interval, wide)
     if (narrow.is_integral and wide.is_floating) or (narrow.is_decimal and target == "double"):
         return lambda interval: of_kind(interval, "number").as_real(target)
     if narrow.is_floating and wide.is_floating:
@@ -413,8 +413,8 @@ TRANSFER: dict[str, Rule] = {
     "Divide": _arithmetic("/"),
     "UnaryMinus": _negation,
     "Abs": _absolute,
-    "Least": partial(_bounded, above=True),
-    "Greatest": partial(_bounded, above=False),
+    "Least": partial(_clamp, above=True),
+    "Greatest": partial(_clamp, above=False),
     "Pow": _power,
     "Remainder": _remainder,
     "Pmod": _remainder,
@@ -436,8 +436,8 @@ TRANSFER: dict[str, Rule] = {
     "DayOfYear": _of_date(in_year("D", 1), 1, 366),
     "DayOfMonth": _of_date(in_month, 1, 31),
     "WeekOfYear": _of_date(in_week_year, 1, 53),
-    "DayOfWeek": _of_date(recurring(7, shift=4, first=1), 1, 7),  # Sunday is 1, and 1970 began on a Thursday
-    "WeekDay": _of_date(recurring(7, shift=3), 0, 6),  # Monday is 0
+    "DayOfWeek": _of_date(equal_periods(7, shift=4, first=1), 1, 7),  # Sunday is 1, and 1970 began on a Thursday
+    "WeekDay": _of_date(equal_periods(7, shift=3), 0, 6),  # Monday is 0
     "Hour": _of_time(MICROSECONDS_PER_DAY, _HOUR),
     "Minute": _of_time(_HOUR, _MINUTE),
     "Second": _of_time(_MINUTE, _SECOND),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geoskip.bounds import indexed
+from geoskip.bounds import index_leaf
 from geoskip.clauses import Clause, UnitClause
 from geoskip.conditions import FileClause
 from geoskip.evaluation.value_texts import texts_of
@@ -74,7 +74,7 @@ def _with_ends(text: str, stored: Mapping[str, Sequence[FileStatistics]]) -> str
     for name, (figures, *_) in stored.items():
         for end, shown in (("min", _end(figures, "low")), ("max", _end(figures, "high"))):
             if shown:
-                ends[indexed(name).shown(end)] = shown
+                ends[index_leaf(name).end_text(end)] = shown
     if not ends:
         return ""
     pattern = re.compile("|".join(f"(?<!\\w){re.escape(end)}" for end in ends))

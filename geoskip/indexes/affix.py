@@ -35,7 +35,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.bounds.interval import encoded
+from geoskip.bounds.interval import bytes_of
 from geoskip.bounds.sort_keys import IncomparableError, literal_prefix, literal_suffix
 from geoskip.clauses import Clause, Files
 from geoskip.conditions import Condition, Interval, complement, union
@@ -169,14 +169,14 @@ class Affix(Index):
             case Comparison("<" | "<=" | ">" | ">=" as op, child, Literal() as literal) if (
                 self.reads(child) and not negated
             ):
-                return self._compared(op, encoded(literal))
+                return self._compared(op, bytes_of(literal))
             case Comparison(op, left, right) if op != "<=>" and (self.reads(left) or self.reads(right)):
                 return self._values()
             case StartsWith(child) | EndsWith(child) | Contains(child) | Like(child) if self.reads(child):
                 start, sure = self._start(node)
                 if start is None or (negated and not sure):
                     return self._values()
-                return self._begins(encoded(Literal(start)), negated=negated)
+                return self._begins(bytes_of(Literal(start)), negated=negated)
         return None
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Affix(Index):
     def _equal(self, literals: Sequence[Literal], *, negated: bool) -> Clause:
         whole, cut = [], []
         for literal in literals:
-            text = encoded(literal)
+            text = bytes_of(literal)
             entry = self.entry(text)
             if entry is None:
                 whole.append(exactly(self._turned(text)))

@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.bounds import indexed
+from geoskip.bounds import index_leaf
 from geoskip.bounds.interval import plain
 from geoskip.bounds.sort_keys import IncomparableError, Ints
 from geoskip.clauses import Clause, Files, Mask
@@ -142,7 +142,7 @@ class BloomFilter(Index):
         name = str(self)
         match node:
             case IsNull(child) if self.reads(child):
-                return HasNulls(indexed(name))
+                return HasNulls(index_leaf(name))
             case Comparison("=", child, Literal() as literal) if (casts := self._casts(child)) is not None:
                 return equality(name, self.bound[0], casts, (literal,), self.fpp)
             case In(child, values) if (casts := self._casts(child)) is not None:

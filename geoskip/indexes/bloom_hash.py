@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.bounds.interval import encoded
+from geoskip.bounds.interval import bytes_of
 from geoskip.bounds.sort_keys import IncomparableError, Ints, comparable, physical
 from geoskip.indexes.stored_bounds import distinct, is_shared, ordered, share
 from geoskip.predicates import Literal
@@ -177,7 +177,7 @@ def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
     if kind == "binary" or column.is_text:
         if isinstance(value, str) is (kind == "binary"):
             raise IncomparableError(f"{literal} is no {kind}")
-        return [encoded(literal)]
+        return [bytes_of(literal)]
     family = "interval" if kind.startswith("interval") else kind
     wanted = bool if family == "boolean" else int
     if type(value) is not wanted or not comparable(family, literal) or not -(2**63) <= value < 2**63:

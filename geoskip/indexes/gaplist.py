@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.bounds import indexed
+from geoskip.bounds import index_leaf
 from geoskip.bounds.interval import counts_of
 from geoskip.bounds.sort_keys import Ints
 from geoskip.clauses import KEEP_NONE, Clause, DerivedFiles, Files, Mask
@@ -167,7 +167,7 @@ class SegmentTable(BoundTable):
 
     def __init__(self, files: Files, name: str) -> None:
         self.segments, self.owners = segments_of(files, name), len(files)
-        super().__init__(self.segments, indexed(name))
+        super().__init__(self.segments, index_leaf(name))
 
     def files_with(self, units: Mask) -> Mask:
         keep = np.zeros(self.owners, dtype=bool)

@@ -13,12 +13,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from geoskip.bounds import Derivation, indexed, interval_of, keys_of
+from geoskip.bounds import Derivation, index_leaf, interval_of, keys_of
 from geoskip.bounds.interval import (
     ByteStrings,
     Interval,
+    bytes_of,
     counts_of,
-    encoded,
     one_sided_bounds,
     prefix_differs,
     prefix_meets,
@@ -209,10 +209,10 @@ class RangeMeets(_OfRange):
         return evaluate(self.condition(doubles), doubles)[places]
 
     def of_bytes(self) -> Condition:
-        return texts_meet(self.op, [encoded(literal) for literal in self.literals])
+        return texts_meet(self.op, [bytes_of(literal) for literal in self.literals])
 
     def __str__(self) -> str:
-        low, high = self.of.shown("min"), self.of.shown("max")
+        low, high = self.of.end_text("min"), self.of.end_text("max")
         if len(self.literals) != 1:
             return f"{low} .. {high} meets {len(self.literals)} values"
         literal = self.literals[0]
@@ -231,11 +231,11 @@ class RangeLeaves(_OfRange):
         return keys_differ(interval.literal_keys(self.literals), nan=interval.kind == "real")
 
     def of_bytes(self) -> Condition:
-        return texts_differ([encoded(literal) for literal in self.literals])
+        return texts_differ([bytes_of(literal) for literal in self.literals])
 
     def __str__(self) -> str:
         one = str(self.literals[0]) if len(self.literals) == 1 else f"one of {len(self.literals)} values"
-        return f"NOT {self.of.shown('min')} = {self.of.shown('max')} = {one}"
+        return f"NOT {self.of.end_text('min')} = {self.of.end_text('max')} = {one}"
 
 
 @dataclass(frozen=True)
@@ -284,10 +284,10 @@ class RangesCompare(Clause):
 
     def __str__(self) -> str:
         if self.op == "=":
-            (a, b), (c, d) = ((of.shown("min"), of.shown("max")) for of in (self.left, self.right))
+            (a, b), (c, d) = ((of.end_text("min"), of.end_text("max")) for of in (self.left, self.right))
             return f"{a} <= {d} and {c} <= {b}"
         ends = ("max", "min") if self.op[0] == ">" else ("min", "max")
-        return f"{self.left.shown(ends[0])} {self.op} {self.right.shown(ends[1])}"
+        return f"{self.left.end_text(ends[0])} {self.op} {self.right.end_text(ends[1])}"
 
 
 @dataclass(frozen=True)
@@ -298,11 +298,11 @@ class PrefixMeets(FileClause):
     text: str
 
     def units(self, files: Files) -> BoundTable:
-        return BoundTable(files, indexed(self.name))
+        return BoundTable(files, index_leaf(self.name))
 
     def where(self, table: Any) -> Condition:
         try:
-            return self.of_prefix(encoded(Literal(self.text))) if isinstance(table.interval, ByteStrings) else VALUES
+            return self.of_prefix(bytes_of(Literal(self.text))) if isinstance(table.interval, ByteStrings) else VALUES
         except IncomparableError:
             return VALUES
 
@@ -311,7 +311,7 @@ class PrefixMeets(FileClause):
         return prefix_meets(prefix)
 
     def columns(self) -> tuple[tuple[str, str], ...]:
-        return _OfRange(indexed(self.name)).columns()
+        return _OfRange(index_leaf(self.name)).columns()
 
     def __str__(self) -> str:
         return f"{self.name} may begin with '{self.text}'"
@@ -335,7 +335,7 @@ class HasValues(FileClause):
     name: str
 
     def units(self, files: Files) -> BoundTable:
-        return BoundTable(files, indexed(self.name))
+        return BoundTable(files, index_leaf(self.name))
 
     def where(self, table: Any) -> Condition:
         return VALUES

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from geoskip import predicates as p
-from geoskip.bounds.interval import encoded
+from geoskip.bounds.interval import bytes_of
 from geoskip.bounds.sort_keys import IncomparableError, literal_prefix, literal_suffix
 from geoskip.clauses import Clause
 from geoskip.evaluation.values import exactly, interval_of
@@ -256,7 +256,7 @@ def a_text_longer_than_the_entry_is_nowhere(patch: pytest.MonkeyPatch) -> None:
 @mutant("4: other texts share an entry", two_characters, "s")
 def an_entry_is_one_text(patch: pytest.MonkeyPatch) -> None:
     def one(index: Prefix, node: p.Predicate, found: EntryPasses) -> EntryPasses:
-        texts = map(encoded, _equal_to(node.child) if isinstance(node, p.Not) else [])
+        texts = map(bytes_of, _equal_to(node.child) if isinstance(node, p.Not) else [])
         entries = [entry for text in texts if (entry := index.entry(text)) is not None]
         return replace(found, cut=tuple(map(exactly, entries))) if entries else found
 
@@ -268,7 +268,7 @@ def a_cut_text_is_compared_as_its_entry(patch: pytest.MonkeyPatch) -> None:
     def compared(index: Prefix, node: p.Predicate, found: EntryPasses) -> EntryPasses:
         match node:
             case p.Comparison(">", _, p.Literal() as literal):
-                return replace(found, cut=(interval_of(">", *exactly(encoded(literal))),))
+                return replace(found, cut=(interval_of(">", *exactly(bytes_of(literal))),))
         return found
 
     _passing(patch, Prefix, compared)

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from geoskip.bounds.interval import encoded
+from geoskip.bounds.interval import bytes_of
 from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.indexes import affix, minmax
 from geoskip.indexes.minmax import MinMax
@@ -39,23 +39,23 @@ def test_what_is_gone_or_private_is_no_seam(monkeypatch: pytest.MonkeyPatch) -> 
             before(monkeypatch, MinMax, name, lambda original, *args: original(*args))
         with pytest.raises(NoSeam):
             attribute(monkeypatch, MinMax, name, None)
-    for gone in (planting._checked, MinMax, "geoskip.bounds.interval.encoded"):
+    for gone in (planting._checked, MinMax, "geoskip.bounds.interval.bytes_of"):
         with pytest.raises(NoSeam):
             function(monkeypatch, gone, lambda original, *args: original(*args))
     with pytest.raises(NoSeam):
-        registered(monkeypatch, encoded, lambda node, index: None)
+        registered(monkeypatch, bytes_of, lambda node, index: None)
     assert not issubclass(NoSeam, AssertionError)
 
 
 def test_a_function_is_replaced_wherever_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     here = ModuleType("geoskip.of_this_test")
-    here.table = tables = {"LIKE": (literal_prefix, 1), "=": (encoded, 2)}  # type: ignore[attr-defined]
+    here.table = tables = {"LIKE": (literal_prefix, 1), "=": (bytes_of, 2)}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, here.__name__, here)
     with monkeypatch.context() as patch:
         function(patch, literal_prefix, lambda original, *args: (*original(*args), "planted"))
         assert minmax.literal_prefix("a%", "!") == affix.literal_prefix("a%", "!") == ("a", True, "planted")
         found = here.table  # type: ignore[attr-defined]
         assert found["LIKE"][0]("a", "!") == ("a", False, "planted")
-        assert found["="] == (encoded, 2)
+        assert found["="] == (bytes_of, 2)
     assert minmax.literal_prefix is affix.literal_prefix is literal_prefix
     assert here.table is tables  # type: ignore[attr-defined]

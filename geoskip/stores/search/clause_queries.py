@@ -56,7 +56,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geoskip.bounds import indexed
+from geoskip.bounds import index_leaf
 from geoskip.bounds.interval import ByteStrings, Interval, kind_of
 from geoskip.clauses import (
     KEEP_ALL,
@@ -137,7 +137,7 @@ def range_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
 
 def keys_of_bounds(files: Files, name: str, bound: pa.DataType) -> list[Row] | None:
     """The keys of bounds of this type, an entry a file."""
-    table, names = BoundTable(files, indexed(name)), types_of(bound)
+    table, names = BoundTable(files, index_leaf(name)), types_of(bound)
     interval = table.interval
     scale = bound.scale if pa.types.is_decimal(bound) else 0
     if interval is None or names is None or (isinstance(interval, Interval) and interval.scale != scale):
@@ -157,7 +157,7 @@ def range_units_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
     files = no_files(field.entry)
     if not isinstance(clause.units(files), BoundTable):
         return None
-    table = BoundTable(files, indexed(field.entry.name))
+    table = BoundTable(files, index_leaf(field.entry.name))
     textual = isinstance(table.interval, ByteStrings)
     return UnitKeys(field, table, "values", nullable=("low", "high") if textual else ())
 

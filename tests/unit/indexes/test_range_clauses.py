@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geoskip.bounds import indexed
+from geoskip.bounds import index_leaf
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import UNKNOWN
 from geoskip.conditions import evaluate
@@ -46,11 +46,11 @@ def files_of(kind: pa.DataType, ranges: list[tuple[Any, Any]], **counts: Any) ->
 def test_one_end_says_what_the_whole_range_does(name: str) -> None:
     kind, values, literals = CASES[name]
     files = files_of(kind, [(low, high) for i, low in enumerate(values) for high in values[i:]])
-    whole = BoundTable(files, indexed("minmax(x)"))
+    whole = BoundTable(files, index_leaf("minmax(x)"))
     for value in literals:
         for literal in (Literal(value), *([Literal(value, name)] if isinstance(value, float) else [])):
             for op in ("<", "<=", ">", ">="):
-                clause = RangeMeets(indexed("minmax(x)"), op, (literal,))
+                clause = RangeMeets(index_leaf("minmax(x)"), op, (literal,))
                 one = clause.units(files).interval
                 assert isinstance(one, Interval)
                 assert one.low is one.high, "the other end is not read"
@@ -73,7 +73,7 @@ def test_what_one_end_cannot_say_is_left_to_the_whole_range_or_kept(odd: str) ->
     else:
         counts["rows"] = counts["nulls"] = None
     files = files_of(pa.float64(), ranges, **counts)
-    above, below = (RangeMeets(indexed("minmax(x)"), op, (Literal(at),)) for op, at in ((">", 9.0), ("<", 0.0)))
+    above, below = (RangeMeets(index_leaf("minmax(x)"), op, (Literal(at),)) for op, at in ((">", 9.0), ("<", 0.0)))
     assert above.keep(files)[0] == (odd != "another writer's")
     assert below.keep(files)[0] == (odd in ("no bound", "NaN for a bound"))
     assert not below.keep(files)[1]
@@ -89,7 +89,7 @@ def test_only_the_end_that_is_asked_for_is_read() -> None:
 
     files = FileMetadata(1, load)
     for op, fields in ((">", ["max", "nans"]), ("<", ["min", "nans"])):
-        clause = RangeMeets(indexed("minmax(x)"), op, (Literal(1.5),))
+        clause = RangeMeets(index_leaf("minmax(x)"), op, (Literal(1.5),))
         assert clause.columns() == tuple(("minmax(x)", field) for field in fields)
         assert clause.keep(files).all()
     assert asked == [("minmax(x)", field) for field in ("max", "nans", "min")]

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geoskip.bounds import derive
-from geoskip.bounds.arithmetic import absolute, corners, square, within
+from geoskip.bounds.arithmetic import absolute, corners, fit, square
 from geoskip.bounds.interval import Interval
 from geoskip.clauses import keep_mask
 from geoskip.indexes.geobox.computed import Coordinate, UnitFiles, bounds_of_type
@@ -393,7 +393,7 @@ MUTANTS: dict[str, Patch] = {
     "an absolute value is no less than those of the ends": lambda patch: function(patch, absolute, _of_ends),
     "floats are doubles": _corners(_in_doubles),
     "doubles hold every number": lambda patch: function(patch, bounds_of_type, _doubles_are_exact),
-    "nothing leaves its type": lambda patch: function(patch, within, lambda original, interval, kind: interval),
+    "nothing leaves its type": lambda patch: function(patch, fit, lambda original, interval, kind: interval),
     "only boxes hold what leaves its type": lambda patch: function(
         patch, derive, lambda original, *given: (found := original(*given)) and replace(found, is_total=True)
     ),
