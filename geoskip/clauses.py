@@ -306,20 +306,20 @@ def as_mask(answer: Any, length: int) -> Mask:
     >>> as_mask([True, None, False], 3).tolist(), as_mask([False], 3).tolist(), as_mask(np.bool_(False), 2).tolist()
     ([True, True, False], [True, True, True], [True, True])
     """
-    mask = answered(answer, length)
+    mask = answer_mask(answer, length)
     return np.ones(length, dtype=bool) if mask is None else mask
 
 
-def answered(answer: Any, length: int) -> Mask | None:
+def answer_mask(answer: Any, length: int) -> Mask | None:
     """A clause's answer as n booleans, null read as keep; None where it is no such answer."""
     if type(answer) is np.ndarray and answer.dtype == np.bool_:  # a masked array may hide False behind null
         mask = answer
     else:
-        mask = _coerced(answer)
+        mask = _coerce_answer(answer)
     return mask if mask.shape == (length,) else None
 
 
-def _coerced(answer: Any) -> Mask:
+def _coerce_answer(answer: Any) -> Mask:
     if isinstance(answer, pa.Array | pa.ChunkedArray):
         if not pa.types.is_boolean(answer.type):
             return _NO_ANSWER

@@ -83,7 +83,7 @@ class Among(Condition):
     column: str
     intervals: Intervals
 
-    def compared(self) -> Condition:
+    def comparisons(self) -> Condition:
         """The same as comparisons with the ends."""
         found = []
         for low, high in self.intervals:
@@ -103,7 +103,7 @@ class SomeValue(Condition):
     equal: bool = False
     columns: tuple[str, str] = ("low", "high")
 
-    def compared(self) -> Condition:
+    def comparisons(self) -> Condition:
         """The same as comparisons with each of the values."""
         ops = ("=", "=") if self.equal else ("<=", ">=")
         return AnyOf(tuple(AllOf(tuple(map(Compare, self.columns, ops, (v, v)))) for v in self.values))
@@ -305,41 +305,41 @@ def evaluate(condition: Condition, table: UnitTable) -> Mask:
 
     Code runs on the units that the other parts of a conjunction leave, so that these come first.
     """
-    return _evaluated(condition, table, True)
+    return _evaluate(condition, table, True)
 
 
-def _evaluated(condition: Condition, table: UnitTable, unknown: bool) -> Mask:
+def _evaluate(condition: Condition, table: UnitTable, unknown: bool) -> Mask:
     if isinstance(condition, AllOf | Among) and (answer := table.answer(condition)) is not None:
         return answer
     match condition:
         case Compare(column, op, value):
-            return _compared(table.column(column), op, value, unknown)
+            return _compare_column(table.column(column), op, value, unknown)
         case Among():
-            return _evaluated(condition.compared(), table, unknown)
+            return _evaluate(condition.comparisons(), table, unknown)
         case SomeValue():
             low, high = condition.columns
             return _of_some_value(condition, table.column(low), table.column(high), unknown)
         case Negation(part):
-            return np.logical_not(_evaluated(part, table, not unknown))
+            return np.logical_not(_evaluate(part, table, not unknown))
         case AnyOf(parts):
-            return _joined(np.logical_or, [_evaluated(part, table, unknown) for part in parts], table, False)
+            return _join(np.logical_or, [_evaluate(part, table, unknown) for part in parts], table, False)
         case Refine(where, keep):
-            return _refined(_evaluated(where, table, unknown), keep, table)
+            return _refine_mask(_evaluate(where, table, unknown), keep, table)
         case AllOf(parts):
-            plain = [_evaluated(part, table, unknown) for part in parts if type(part) is not Refine]
+            plain = [_evaluate(part, table, unknown) for part in parts if type(part) is not Refine]
             code = [part for part in parts if type(part) is Refine]
-            kept = _joined(np.logical_and, [*plain, *(_evaluated(part.where, table, unknown) for part in code)], table)
+            kept = _join(np.logical_and, [*plain, *(_evaluate(part.where, table, unknown) for part in code)], table)
             for part in code:
-                kept = _refined(kept, part.keep, table)
+                kept = _refine_mask(kept, part.keep, table)
             return kept
     raise TypeError(f"{condition!r} is no condition")
 
 
-def _joined(join: np.ufunc, masks: list[Mask], table: UnitTable, empty: bool = True) -> Mask:
+def _join(join: np.ufunc, masks: list[Mask], table: UnitTable, empty: bool = True) -> Mask:
     return reduce(join, masks) if masks else np.full(len(table), empty)
 
 
-def _refined(kept: Mask, keep: Callable[[Any, Places], Mask], table: UnitTable) -> Mask:
+def _refine_mask(kept: Mask, keep: Callable[[Any, Places], Mask], table: UnitTable) -> Mask:
     places = np.flatnonzero(kept)
     found = np.zeros(len(table), dtype=bool)
     found[places] = keep(table, places)
@@ -350,7 +350,7 @@ OPERATORS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operato
 _FUNCTIONS = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
-def _compared(column: Any, op: str, value: Any, unknown: bool) -> Mask:
+def _compare_column(column: Any, op: str, value: Any, unknown: bool) -> Mask:
     if isinstance(column, np.ndarray):
         if value is True:
             return column
@@ -365,7 +365,7 @@ def _of_some_value(condition: SomeValue, low: Any, high: Any, unknown: bool) -> 
     if len(values) == 0:
         return np.zeros(len(low), dtype=bool)
     least, most = ("=", "=") if condition.equal and len(values) == 1 else ("<=", ">=")
-    found = _compared(low, least, values[-1], unknown) & _compared(high, most, values[0], unknown)
+    found = _compare_column(low, least, values[-1], unknown) & _compare_column(high, most, values[0], unknown)
     if len(values) > 1:
         chosen = np.flatnonzero(found)
         if isinstance(low, np.ndarray):
@@ -401,20 +401,20 @@ def expression_of(condition: Condition, field: Callable[[str], pc.Expression] = 
     >>> expression_of(Compare("low", "<=", 5)).equals((pc.field("low") <= 5) | pc.field("low").is_null())
     True
     """
-    return _expressed(necessary(condition), field, True)
+    return _expression(necessary(condition), field, True)
 
 
-def _expressed(condition: Condition, field: Callable[[str], pc.Expression], unknown: bool) -> pc.Expression:
+def _expression(condition: Condition, field: Callable[[str], pc.Expression], unknown: bool) -> pc.Expression:
     match condition:
         case Compare(column, op, value):
             found = OPERATORS[op](field(column), pa.scalar(value))
             return found | field(column).is_null() if unknown else found & field(column).is_valid()
         case Among() | SomeValue():
-            return _expressed(condition.compared(), field, unknown)
+            return _expression(condition.comparisons(), field, unknown)
         case Negation(part):
-            return ~_expressed(part, field, not unknown)
+            return ~_expression(part, field, not unknown)
     if not isinstance(condition, AllOf | AnyOf):
         raise TypeError(f"{condition!r} is no condition on columns")
     every = isinstance(condition, AllOf)
-    parts = (_expressed(part, field, unknown) for part in condition.parts)
+    parts = (_expression(part, field, unknown) for part in condition.parts)
     return reduce(operator.and_ if every else operator.or_, parts, pc.scalar(every))

@@ -65,18 +65,18 @@ class Predicate:
 
     def pieces(self) -> Sequence[str | Predicate]:
         """Return the texts and the vertices that the vertex is written by, in order."""
-        parsed = _parsed(self.form)
+        parsed = _parse_form(self.form)
         if not parsed:
             return (str(self),)
         return [piece for text, name in parsed for piece in ((text, getattr(self, name)) if name else (text,))]
 
 
 @functools.cache
-def _parsed(form: str) -> tuple[tuple[str, str | None], ...]:
+def _parse_form(form: str) -> tuple[tuple[str, str | None], ...]:
     return tuple((text, name) for text, name, _, _ in Formatter().parse(form))
 
 
-def _joined(word: str, parts: Sequence[Predicate]) -> Iterator[str | Predicate]:
+def _join_parts(word: str, parts: Sequence[Predicate]) -> Iterator[str | Predicate]:
     """Iterate over vertices with a text between them."""
     for number, part in enumerate(parts):
         yield from (word, part) if number else (part,)
@@ -166,12 +166,12 @@ class Call(Predicate):
             case ("getarrayitem" | "getmapvalue", (values, key)):
                 return (values, "[", key, "]")
             case ("lambdafunction", (body, *variables)):
-                return ("(", *_joined(", ", variables), ") -> ", body)
+                return ("(", *_join_parts(", ", variables), ") -> ", body)
             case ("namedlambdavariable", ()) if len(self.flags) == 2:  # named by depth and position
                 return (f"{'xyz'[int(self.flags[1])]}{int(self.flags[0]) or ''}",)
             case (operator, (left, right)) if not operator[:1].isalpha():
                 return ("(", left, f" {operator} ", right, ")")
-        return (f"{self.name}(", *_joined(", ", self.args), ")")
+        return (f"{self.name}(", *_join_parts(", ", self.args), ")")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -265,7 +265,7 @@ class _Joined(_BooleanVertex):
 
     def pieces(self) -> Sequence[str | Predicate]:
         """Return the members with the word between them, in parentheses."""
-        return ("(", *_joined(self.word, self.children), ")")
+        return ("(", *_join_parts(self.word, self.children), ")")
 
 
 class And(_Joined):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from geoskip.bounds import uncast
-from geoskip.clauses import Clause, Files, all_of, answered, any_of, guard, leaves_of
+from geoskip.clauses import Clause, Files, all_of, answer_mask, any_of, guard, leaves_of
 from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax, clause_of_several
 from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of
@@ -108,7 +108,7 @@ class Deadline:
             raise
         finally:
             self.running, took = before, time.monotonic() - started
-        if answered(answer, len(files)) is None:
+        if answer_mask(answer, len(files)) is None:
             self.blame(source, f"made a clause that answered {type(answer).__name__}, not a boolean a file")
         if took > self.most:
             self.blame(source, f"made a clause that took {_slow(took)}")

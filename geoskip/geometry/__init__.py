@@ -4,7 +4,7 @@
 * :mod:`~geoskip.geometry.shapes` -- a query's constant geometry, prepared to be tested against many boxes.
 
 >>> two = Boxes.of([(0, 0, 1, 1), (5, 5, 6, 7)])
->>> two.meeting(Envelope(1, 1, 2, 2)).tolist(), two.inside(Envelope(4, 4, 9, 9)).tolist()
+>>> two.intersects(Envelope(1, 1, 2, 2)).tolist(), two.inside(Envelope(4, 4, 9, 9)).tolist()
 ([True, False], [False, True])
 """
 
@@ -39,10 +39,10 @@ class Envelope(NamedTuple):
     xmax: float
     ymax: float
 
-    def grown(self, distance: float) -> Envelope:
+    def grow(self, distance: float) -> Envelope:
         """The box moved outward by a distance on every side.
 
-        >>> Envelope(0, 0, 1, 1).grown(2)
+        >>> Envelope(0, 0, 1, 1).grow(2)
         Envelope(xmin=-2, ymin=-2, xmax=3, ymax=3)
         """
         return Envelope(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
@@ -80,7 +80,7 @@ class Boxes:
         """The boxes at some places (an index array, a slice or a mask)."""
         return Boxes(self.xmin[places], self.ymin[places], self.xmax[places], self.ymax[places])
 
-    def meeting(self, other: Envelope) -> Mask:
+    def intersects(self, other: Envelope) -> Mask:
         """Mark boxes that share a point with a box."""
         mask = self.xmin <= other.xmax
         mask &= self.xmax >= other.xmin
@@ -97,7 +97,7 @@ class Boxes:
             & (self.ymax <= other.ymax)
         )
 
-    def containing(self, other: Envelope) -> Mask:
+    def contains(self, other: Envelope) -> Mask:
         """Mark boxes that contain a box."""
         return (
             (self.xmin <= other.xmin)
@@ -106,15 +106,15 @@ class Boxes:
             & (self.ymax >= other.ymax)
         )
 
-    def flipped(self) -> Boxes:
+    def flip_axes(self) -> Boxes:
         """The boxes with x and y exchanged."""
         return Boxes(self.ymin, self.xmin, self.ymax, self.xmax)
 
-    def shifted(self, dx: float, dy: float) -> Boxes:
+    def shift(self, dx: float, dy: float) -> Boxes:
         """The boxes moved by (dx, dy)."""
         return Boxes(self.xmin + dx, self.ymin + dy, self.xmax + dx, self.ymax + dy)
 
-    def grown(self, distance: Floats | float) -> Boxes:
+    def grow(self, distance: Floats | float) -> Boxes:
         """The boxes with every side moved outward."""
         return Boxes(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
 
@@ -129,13 +129,13 @@ class Boxes:
             return Envelope(0.0, 0.0, 0.0, 0.0)
         return Envelope(*map(float, (self.xmin.min(), self.ymin.min(), self.xmax.max(), self.ymax.max())))
 
-    def loosened(self) -> Boxes:
+    def loosen(self) -> Boxes:
         """The boxes grown by 1e-9 of their scale, none of them degenerate any more."""
-        return self.grown(self.scale() * LOOSENESS + LEAST)
+        return self.grow(self.scale() * LOOSENESS + LEAST)
 
     def polygons(self) -> NDArray[np.object_]:
         """The loosened boxes as shapely polygons."""
-        loose = self.loosened()
+        loose = self.loosen()
         return np.asarray(shapely.box(loose.xmin, loose.ymin, loose.xmax, loose.ymax), dtype=object)
 
     def sides(self) -> Iterator[Boxes]:

@@ -57,7 +57,7 @@ class Raster:
         self._origin = (envelope.xmin, envelope.ymin)
         self._per_unit = (size / width, size / height)
         edges = self._edges(geometry)
-        boundary = _touched(edges, size, self.slack)
+        boundary = _touched_cells(edges, size, self.slack)
         inside = _parity(edges, size) & ~boundary
         sums = np.zeros((size + 1, size + 1), dtype=np.int64)
         packed = inside.astype(np.int64) + (boundary.astype(np.int64) << _BOUNDARY)
@@ -109,7 +109,7 @@ def _slack(envelope: Envelope, size: int) -> float:
     return 1e-6 + 8 * size * 2.0**-52 * envelope.scale / extent
 
 
-def _touched(edges: Floats, size: int, slack: float) -> NDArray[np.bool_]:
+def _touched_cells(edges: Floats, size: int, slack: float) -> NDArray[np.bool_]:
     """The cells, as [row, column], that an edge touches or passes within the slack."""
     left_to_right = edges[:, 0] <= edges[:, 2]
     u0, v0, u1, v1 = np.where(left_to_right[:, None], edges, edges[:, [2, 3, 0, 1]]).T
@@ -241,7 +241,7 @@ class Shape:
             if key in _recent:
                 _recent.move_to_end(key)
                 return _recent[key]
-        found = _prepared(key)
+        found = _parse_shape(key)
         with _guard:
             _recent[key] = found
             while len(_recent) > _REMEMBERED:
@@ -275,14 +275,14 @@ class Shape:
         raster = self._raster_for(boxes)
         if raster is None:
             return self._intersects(boxes)
-        counts = raster.counts(boxes.loosened())
+        counts = raster.counts(boxes.loosen())
         met = counts.inside > 0
         return _settle(met, ~met & (counts.boundary > 0), boxes, self._intersects)
 
     def covers(self, boxes: Boxes) -> Mask:
         """Mark boxes that lie in the (valid, polygonal) shape, boundary included."""
         if self.is_box:
-            return boxes.loosened().inside(self.envelope)
+            return boxes.loosen().inside(self.envelope)
         return self._surrounds(boxes, self._covers)
 
     def holds_inside(self, boxes: Boxes) -> Mask:
@@ -350,7 +350,7 @@ class Shape:
         raster = self._raster_for(boxes)
         if raster is None:
             return exactly(boxes)
-        loose = boxes.loosened()
+        loose = boxes.loosen()
         counts = raster.counts(loose)
         possible = (counts.outside == 0) & loose.inside(self.envelope)
         sure = possible & (counts.boundary == 0)
@@ -413,7 +413,7 @@ def _is_box(geometry: BaseGeometry, envelope: Envelope) -> bool:
     return bool(on_x.all() and on_y.all()) and len({tuple(row) for row in xy.tolist()}) == 4
 
 
-def _prepared(wkb: bytes) -> Shape | None:
+def _parse_shape(wkb: bytes) -> Shape | None:
     geometry = shapely.from_wkb(wkb)
     if geometry.is_empty or not (np.abs(shapely.get_coordinates(geometry)) <= LARGEST).all():
         return None

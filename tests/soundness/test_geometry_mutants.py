@@ -124,7 +124,7 @@ def touching_as_lying_inside(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("cover: a box contains the envelope of Q", geometries)
 def covering_as_lying_inside(patch: pytest.MonkeyPatch) -> None:
-    attribute(patch, Boxes, "containing", Boxes.inside)
+    attribute(patch, Boxes, "contains", Boxes.inside)
 
 
 @mutant("boxes are tested for containment after growing", geometries)
@@ -132,7 +132,7 @@ def a_box_must_be_larger_than_what_it_holds(patch: pytest.MonkeyPatch) -> None:
     def strictly(boxes: Boxes, other: Envelope) -> Any:
         return (boxes.xmin < other.xmin - 1e-6) & (boxes.xmax > other.xmax + 1e-6)
 
-    attribute(patch, Boxes, "containing", strictly)
+    attribute(patch, Boxes, "contains", strictly)
 
 
 @mutant("inside, negated: every box lies in Q itself, not in its envelope", geometries)
@@ -248,7 +248,7 @@ def an_end_is_the_whole(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a buffer grows the box", geometries)
 def a_buffer_is_what_it_surrounds(patch: pytest.MonkeyPatch) -> None:
-    attribute(patch, BoxTransform, "grown", lambda view, radius: view)
+    attribute(patch, BoxTransform, "grow", lambda view, radius: view)
 
 
 # --- the globe -------------------------------------------------------------------------------------------------------

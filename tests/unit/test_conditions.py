@@ -61,7 +61,7 @@ def _truth(condition: Condition, row: dict[str, Any]) -> bool | None:
                 return None
             return bool(_OPERATORS[op](held, value))
         case Among() | SomeValue():
-            return _truth(condition.compared(), row)
+            return _truth(condition.comparisons(), row)
         case Negation(part):
             found = _truth(part, row)
             return None if found is None else not found

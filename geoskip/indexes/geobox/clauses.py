@@ -50,7 +50,7 @@ _FARTHEST = sys.float_info.max
 class BoxTransform:
     """The box of an expression as a function of the indexed box: axes exchanged, then moved, then grown.
 
-    >>> BoxTransform().flipped().shifted(1, 0).boxes(Boxes.of([(0, 5, 1, 6)])).xmin.round(3).tolist()
+    >>> BoxTransform().flip_axes().shift(1, 0).boxes(Boxes.of([(0, 5, 1, 6)])).xmin.round(3).tolist()
     [6.0]
     """
 
@@ -73,15 +73,15 @@ class BoxTransform:
     centre: bool = False
     """True for the centroid, which is known only where the geometry is valid."""
 
-    def flipped(self) -> BoxTransform:
+    def flip_axes(self) -> BoxTransform:
         """Return the view with x and y exchanged."""
         return replace(self, flip=not self.flip, dx=self.dy, dy=self.dx)
 
-    def shifted(self, dx: float, dy: float) -> BoxTransform:
+    def shift(self, dx: float, dy: float) -> BoxTransform:
         """Return the view moved by an offset."""
         return replace(self, dx=self.dx + dx, dy=self.dy + dy, slack=True, valid=False)
 
-    def grown(self, radius: float) -> BoxTransform:
+    def grow(self, radius: float) -> BoxTransform:
         """Return the view of a buffer; one of radius 0 can make points and lines EMPTY."""
         total, least = self.total and radius > 0, min(self.least, radius)
         return replace(self, radius=self.radius + radius, least=least, slack=True, total=total, point=False)
@@ -101,11 +101,11 @@ class BoxTransform:
     def boxes(self, boxes: Boxes) -> Boxes:
         """Return the boxes of the viewed expression."""
         if self.flip:
-            boxes = boxes.flipped()
+            boxes = boxes.flip_axes()
         if self.dx or self.dy:
-            boxes = boxes.shifted(self.dx, self.dy)
+            boxes = boxes.shift(self.dx, self.dy)
         if self.slack:
-            boxes = boxes.grown(self.radius + (boxes.scale() + self._size) * self._looseness)
+            boxes = boxes.grow(self.radius + (boxes.scale() + self._size) * self._looseness)
         return boxes
 
     def back(self, envelope: Envelope, scale: float) -> Envelope:
@@ -114,7 +114,7 @@ class BoxTransform:
         ``scale`` is the largest absolute coordinate of the indexed boxes.
         """
         if self.slack:
-            envelope = envelope.grown(self.radius + 4 * self._looseness * (self._size + scale))
+            envelope = envelope.grow(self.radius + 4 * self._looseness * (self._size + scale))
         west, south, east, north = envelope
         west, south, east, north = west - self.dx, south - self.dy, east - self.dx, north - self.dy
         return Envelope(south, west, north, east) if self.flip else Envelope(west, south, east, north)
@@ -226,7 +226,7 @@ class BoxMeets(_ShapeClause):
 
     def _meets(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)
-        kept = boxes.meeting(self.shape.envelope)
+        kept = boxes.intersects(self.shape.envelope)
         kept[kept] = self.shape.meets(boxes.take(kept))
         return kept
 
@@ -240,10 +240,10 @@ class BoxEncloses(_ShapeClause):
 
     def where(self, table: Table) -> Condition:
         envelope = self.shape.envelope
-        return self._near(table, [envelope.grown(envelope.scale * LOOSENESS)], self._contains)
+        return self._near(table, [envelope.grow(envelope.scale * LOOSENESS)], self._contains)
 
     def _contains(self, units: BoxUnits, places: Integers) -> Mask:
-        return self._seen(units, places).loosened().containing(self.shape.envelope)
+        return self._seen(units, places).loosen().contains(self.shape.envelope)
 
     def __str__(self) -> str:
         return f"{self.index}: a box contains the envelope of {self.shape}"
@@ -301,7 +301,7 @@ class BoxDiffers(_ShapeClause):
     distance: float
 
     def where(self, table: Table) -> Condition:
-        return self._not_all(table, [self.shape.envelope.grown(self.distance * (1 + LOOSENESS))], self._at_distance)
+        return self._not_all(table, [self.shape.envelope.grow(self.distance * (1 + LOOSENESS))], self._at_distance)
 
     def _at_distance(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)
@@ -332,7 +332,7 @@ class BoxComesWithin(_ShapeClause):
         if self.view.vanishes(table.scale):
             return ALWAYS
         reach = self.distance + 4 * float(margin(max(self.shape.envelope.scale, table.scale), self.distance))
-        near = self._near(table, [self.shape.envelope.grown(max(reach, 0.0))], self._within)
+        near = self._near(table, [self.shape.envelope.grow(max(reach, 0.0))], self._within)
         return any_holds([near, UnitSort.EMPTY.condition])
 
     def _within(self, units: BoxUnits, places: Integers) -> Mask:
@@ -349,7 +349,7 @@ class BoxGoesBeyond(_ShapeClause):
     distance: float
 
     def where(self, table: Table) -> Condition:
-        return self._not_all(table, [self.shape.envelope.grown(max(self.distance, 0.0))], self._within)
+        return self._not_all(table, [self.shape.envelope.grow(max(self.distance, 0.0))], self._within)
 
     def _within(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)

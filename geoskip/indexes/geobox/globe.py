@@ -83,7 +83,7 @@ class _Globe(GeoClause):
     def _centroid_boxes(self, units: BoxUnits, places: Integers) -> Boxes:
         """Return boxes of the centroids: grown by the rounding error, except for points, their own centroids."""
         boxes = self._seen(units, places)
-        return boxes.grown(np.where(units.only_points(places), 0.0, 2 * ROUNDING * boxes.scale()))
+        return boxes.grow(np.where(units.only_points(places), 0.0, 2 * ROUNDING * boxes.scale()))
 
     def outline(self) -> BaseGeometry:
         """Return the circle around the place, the place itself if it has no size or half of the globe."""

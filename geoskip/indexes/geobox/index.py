@@ -341,11 +341,11 @@ class GeoBox(_GeometryClauses, Index):
             case d.Vertex():
                 return below.vertex()
             case d.Flipped():
-                return below.flipped()
+                return below.flip_axes()
             case d.Shifted(_, dx, dy) if abs(dx) <= LARGEST and abs(dy) <= LARGEST:
-                return below.shifted(dx, dy)
+                return below.shift(dx, dy)
             case d.Grown(_, radius) if 0 <= radius <= LARGEST:
-                return below.grown(radius)
+                return below.grow(radius)
             case d.CentroidOf() if below.total and below.point:
                 return replace(below, centre=True, slack=True)
         return None

@@ -134,7 +134,7 @@ class BoxUnits(BoxFacts):
         if tuple(ends) != _SIDES or len(ends) < len(condition.parts):
             return None
         found = np.zeros(len(self), dtype=bool)
-        found[self._blocks.meeting(Envelope(*map(float, ends.values())))] = True
+        found[self._blocks.query(Envelope(*map(float, ends.values())))] = True
         return found
 
     def only_points(self, places: Integers) -> Mask:
@@ -188,15 +188,15 @@ class _Blocks:
             np.maximum.reduceat(self.sorted.ymax, starts),
         )
 
-    def meeting(self, envelope: Envelope) -> Integers:
+    def query(self, envelope: Envelope) -> Integers:
         """Return the places, in the original order, of the boxes that meet an envelope."""
-        met = self.blocks.meeting(envelope)
+        met = self.blocks.intersects(envelope)
         whole = met & self.blocks.inside(envelope)
         some = np.flatnonzero(met & ~whole)
         places = (some[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
         if len(places) and places[-1] >= len(self.order):
             places = places[places < len(self.order)]
-        places = places[self.sorted.take(places).meeting(envelope)]
+        places = places[self.sorted.take(places).intersects(envelope)]
         if whole.any():
             sure = (np.flatnonzero(whole)[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
             places = np.concatenate([places, sure[sure < len(self.order)]])

@@ -171,7 +171,7 @@ def _sendable(condition: Condition, depth: int = _DEEPEST) -> Condition:
         case SomeValue(values) if len(values) > _MOST_VALUES:
             return _left_out(_sendable(condition.hull(), depth - 1), condition)
         case SomeValue():
-            return _sendable(condition.compared(), depth - 1)
+            return _sendable(condition.comparisons(), depth - 1)
         case Compare(_, _, bytes() as value) if len(value) > _LONGEST:
             return _left_out(ALWAYS, condition)
     return condition
@@ -211,7 +211,7 @@ def _query(condition: Condition, field: KeyField, nullable: Container[str], unkn
         case Among(column, intervals):
             found = _among(field, column, intervals)
         case SomeValue():
-            return _query(condition.compared(), field, nullable, unknown)
+            return _query(condition.comparisons(), field, nullable, unknown)
         case _:
             raise TypeError(f"{condition!r} is no condition on columns")
     return any_of([found, field.is_missing(column)]) if unknown and column in nullable else found

@@ -28,7 +28,7 @@ def around(envelope: Envelope, count: int, seed: int, widest: float) -> Boxes:
     x = rng.uniform(envelope.xmin - 1, envelope.xmax + 1, count)
     y = rng.uniform(envelope.ymin - 1, envelope.ymax + 1, count)
     boxes = Boxes(x, y, x + rng.uniform(0, widest, count), y + rng.uniform(0, widest, count))
-    return boxes.take(boxes.meeting(envelope))
+    return boxes.take(boxes.intersects(envelope))
 
 
 @pytest.mark.parametrize("widest", [0.0, 0.05, 2.0, 30.0])

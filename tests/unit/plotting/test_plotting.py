@@ -225,7 +225,7 @@ def test_compared_coordinates_are_lines() -> None:
     )
     facts = BoxFacts(d.Envelope(-180, -90, 180, 90))
     assert limits_of(all_of([north, west]), INDEX, facts) == [Limit(1, 41.5), Limit(0, -80.0)]
-    moved = GeometryThroughIndex(INDEX, BoxTransform().flipped().shifted(1.0, 0.0)).compares(0, "<", 43.0)
+    moved = GeometryThroughIndex(INDEX, BoxTransform().flip_axes().shift(1.0, 0.0)).compares(0, "<", 43.0)
     (limit,) = limits_of(moved, INDEX, facts)
     assert (limit.axis, limit.value) == (1, pytest.approx(42.0))
     assert said(drawn(all_of([north, west]))) == ["skipped: 3 files", "kept: 1 file", "the query"]

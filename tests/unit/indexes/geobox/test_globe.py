@@ -73,7 +73,7 @@ def test_distances_known_by_heart(box, place, degrees):
 def test_windows_hold_every_box_that_comes_within(box, lng, lat, angle):
     if globe.lower_angle(box, lng, lat)[0] <= angle:
         farthest = max(abs(box.xmin[0]), abs(box.xmax[0]))
-        assert any(box.meeting(window).all() for window in globe.windows(lng, lat, angle, farthest))
+        assert any(box.intersects(window).all() for window in globe.windows(lng, lat, angle, farthest))
 
 
 def test_geodesics_lie_between_the_bounds_of_the_spheroid():
