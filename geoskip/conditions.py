@@ -47,7 +47,10 @@ class UnitTable(ABC):
 
     @abstractmethod
     def column(self, name: str) -> Any:
-        """One entry a unit: an array of numpy, or of Arrow where it has nulls or bytes; both ends are of one kind."""
+        """One entry a unit: an array of numpy, or of Arrow where it has nulls or bytes.
+
+        Both ends are of one kind.
+        """
 
     @abstractmethod
     def files_with(self, units: Mask) -> Mask:
