@@ -71,7 +71,7 @@ def columns_of(arguments: Sequence[Argument]) -> dict[str, Sample]:
 
 
 @contextmanager
-def registered(
+def registered_name(
     spark: SparkSession,
     function: Any,
     name: str | None,
@@ -208,7 +208,7 @@ def _argument_names(name: str) -> list[str]:
     return []
 
 
-def collected(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
+def evaluate_texts(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
     """Evaluate SQL texts for each row, in the order of the rows; None if Spark fails."""
     selected: Any = frame.selectExpr(*(f"{text} AS c{number}" for number, text in enumerate(texts)))
     with suppress(PySparkException), without_error_log():
@@ -345,14 +345,14 @@ class LosingFile:
     def compared_with(self, value: Any) -> LosingFile:
         """The same with another literal."""
 
-        def changed(node: Predicate) -> Predicate:
+        def replace_value(node: Predicate) -> Predicate:
             if isinstance(node, Not):
-                return Not(changed(node.child))
+                return Not(replace_value(node.child))
             assert isinstance(node, Comparison)
             assert isinstance(node.right, Literal)
             return replace(node, right=replace(node.right, value=value))
 
-        return replace(self, condition=changed(self.condition), node=changed(normalise(self.node)))
+        return replace(self, condition=replace_value(self.condition), node=replace_value(normalise(self.node)))
 
 
 def shrunk(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
@@ -361,7 +361,7 @@ def shrunk(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
     evaluation = evaluate(wide.columns, [loss.query, loss.function])
     losses = list(_losses(wide, evaluation)) if evaluation is not None else []
     best = min(losses, key=lambda one: size_of(one.rows) + len(one.query), default=loss)
-    return _shown(best, evaluate)
+    return _counter_example(best, evaluate)
 
 
 def _simple_rows(loss: LosingFile) -> Iterator[Row]:
@@ -415,7 +415,7 @@ def size_of(value: Any) -> int:
     return len(repr(value)) if shape is None else len(shape.wkt)
 
 
-def _shown(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
+def _counter_example(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
     evaluation = evaluate(loss.columns, [loss.query])
     assert evaluation is not None
     lost = [number for number, value in enumerate(evaluation[1].column(0).to_pylist()) if value is True]

@@ -42,12 +42,12 @@ from geoskip.spark.check_arguments import (
     LosingFile,
     argument_values,
     arguments_for,
-    collected,
     columns_of,
+    evaluate_texts,
     indexed_expressions,
     likely_subjects,
     literal_sql,
-    registered,
+    registered_name,
     shrunk,
     spellings_of,
     sql_of,
@@ -84,7 +84,7 @@ def check(
     """
     started = time.monotonic()
     with (
-        registered(spark, function, name, rows, returns) as name,
+        registered_name(spark, function, name, rows, returns) as name,
         tempfile.TemporaryDirectory(prefix="geoskip-check-") as folder,
         disabled(spark),
     ):
@@ -192,7 +192,7 @@ class _FunctionTrial:
         for some, nulls in ((arguments, True), (modest, True), (modest, False)):
             rows = self._rows(some, nulls=nulls)
             frame = self._frame(arguments, rows)
-            if collected(frame, [text]) is not None:
+            if evaluate_texts(frame, [text]) is not None:
                 return rows, frame
         return rows, frame
 
@@ -214,7 +214,7 @@ class _FunctionTrial:
         """Evaluate SQL texts for each row; None for a text on which Spark fails."""
         geometry = self._kind(frame, texts[0]) == "geometry"
         plain = [f"ST_AsBinary({text})" if geometry else text for text in texts]
-        table = collected(frame, plain)
+        table = evaluate_texts(frame, plain)
         if table is None and len(texts) == 1:
             self.tally.notes[f"{self.name} fails for some of the rows that were tried; rows= says which it takes"] = (
                 None
@@ -325,7 +325,7 @@ class _FunctionTrial:
         rows: Mapping[str, list[Any]], texts: Sequence[str],
     ) -> tuple[dict[str, IndexedExpression], pa.Table] | None:  # fmt: skip
         """Evaluate the expressions for indexes and SQL texts for other rows; None if Spark fails."""
-        table = collected(self._frame(arguments, rows), [*texts, *(expression.text for expression in further)])
+        table = evaluate_texts(self._frame(arguments, rows), [*texts, *(expression.text for expression in further)])
         if table is None:
             return None
         columns = [column.combine_chunks() for column in table.columns[len(texts) :]]

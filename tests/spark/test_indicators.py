@@ -184,9 +184,11 @@ def test_counts_are_those_of_files_counted_one_by_one(spark: Any, rides: Path) -
             assert (found.sigma, found.lambda_, found.mu, found.psi) == (0, None, None, None)
             assert "defines neither lambda" in str(found)
         (planned,) = conditions_of(spark, frame.where("FARE < 1000 OR City = 'd'"))
-        kept = {path for path, keep in zip(paths, planned.kept(snapshot), strict=True) if keep}
+        kept = {path for path, keep in zip(paths, planned.keep_mask(snapshot), strict=True) if keep}
         assert kept == set(read), condition
-        assert planned.kept(snapshot, []).sum() == (0 if "nowhere" in condition else 3 if "city" in condition else 9)
+        assert planned.keep_mask(snapshot, []).sum() == (
+            0 if "nowhere" in condition else 3 if "city" in condition else 9
+        )
     assert (len(workload), workload.left_out) == (len(frames), 3)
     assert workload.psi == pytest.approx(workload.sigma / (workload.lambda_ * workload.mu), rel=1e-12)
     assert workload.sigma == pytest.approx(math.prod(float(q.sigma) for q in workload.defined) ** (1 / 6), rel=1e-12)
@@ -305,12 +307,12 @@ def test_what_was_seen_keeps_its_number_and_little_room(asking: Any, tens: str, 
         frame.collect()
     entries = workload_log._entries(asking)
     frames[0].collect()  # which moves it to the end of the log
-    planned = [workload_log._planned(asking, entry["number"], entry["read"]) for entry in entries]
+    planned = [workload_log._logged_scan(asking, entry["number"], entry["read"]) for entry in entries]
     assert [scan.root for scan in planned if scan] == [entry["dataset"] for entry in entries]
     for letter in "abc":
         asking.read.parquet(tens).where(F.col("s") != letter * 1_500_000).collect()
     assert geoskip.workload_log(asking).count() == 2
-    assert workload_log._planned(asking, entries[0]["number"], entries[0]["read"]) is None
+    assert workload_log._logged_scan(asking, entries[0]["number"], entries[0]["read"]) is None
 
 
 def test_rows_of_files_that_are_read_twice_count_twice(spark: Any, parts: Callable[..., Path]) -> None:

@@ -92,10 +92,10 @@ def advised_layout(
     trials, layouts = list[LayoutTrial](), _layouts(names)
     with delayed_progress("trying layouts", "layouts", len(layouts)) as advance:
         for layout in layouts:
-            trials.append(_tried(layout, rows, names, sampled, asked, select, seed))
+            trials.append(_try_layout(layout, rows, names, sampled, asked, select, seed))
             advance(len(trials))
     best = min(trials, key=lambda trial: trial.read)
-    simulated = _restricted(best.simulated, best.names | best.judged.coverage.base)
+    simulated = _restrict_indexes(best.simulated, best.names | best.judged.coverage.base)
     estimates = tuple(layout_estimate(query, sampled, simulated, indexed.confidence) for query in asked)
     chosen = [entry for entry in sampled.proposed if entry.name in best.names]
     what_if = replace(
@@ -159,7 +159,7 @@ def _layouts(names: Sequence[str]) -> list[Layout]:
     return found
 
 
-def _tried(
+def _try_layout(
     layout: Layout,
     rows: SampledRows,
     names: Sequence[str],
@@ -180,7 +180,7 @@ def _tried(
     return LayoutTrial(layout, simulated, judged, chosen, judged.coverage.reading(chosen) * judged.bytes)
 
 
-def _restricted(simulated: SimulatedLayout, names: frozenset[str]) -> SimulatedLayout:
+def _restrict_indexes(simulated: SimulatedLayout, names: frozenset[str]) -> SimulatedLayout:
     """The simulation with some of its indexes alone."""
     entries = tuple(entry for entry in simulated.rows.entries if entry.name in names)
     snapshots = tuple(Snapshot(replace(s.header, entries=entries), s.files) for s in simulated.snapshots)

@@ -38,16 +38,16 @@ def report_with_conditions(df: DataFrame) -> Report:
     planned: Sequence[ScanCondition] = ()
     with suppress(GeoskipError):  # what cannot be planned by itself, such as a command, keeps the report it has
         planned = [scan for scan in conditions_of(df.sparkSession, df) if not scan.datasets]
-    return replace(found, scans=tuple(_completed(scan, planned) for scan in scans))
+    return replace(found, scans=tuple(_complete_scan(scan, planned) for scan in scans))
 
 
-def _completed(scan: Scan, planned: Sequence[ScanCondition]) -> Scan:
+def _complete_scan(scan: Scan, planned: Sequence[ScanCondition]) -> Scan:
     """A scan with the conditions that its files would be decided on, over no file."""
     if scan.decisions() or not scan.predicate:
         return scan
     of_root = [each for each in planned if each.root == scan.dataset and each.condition]
     same = [each for each in of_root if _members(each.condition) == _members(scan.predicate)] or of_root
-    return _decided(scan, same[0].request, same[0].predicates_over()) if same else scan
+    return _add_decisions(scan, same[0].request, same[0].predicates_over()) if same else scan
 
 
 def _with_table_conditions(df: DataFrame, scans: Sequence[Scan]) -> tuple[Scan, ...]:
@@ -71,10 +71,10 @@ def _of_table(scan: Scan, written: str | None) -> Scan:
     asked, _, environment = summary["question"].partition("\n")
     request = {**json.loads(environment), **json.loads(asked)}
     predicate = And(members_as_written(request["conditions"]))
-    return _decided(replace(scan, predicate=summary["condition"]), request, (predicate,))
+    return _add_decisions(replace(scan, predicate=summary["condition"]), request, (predicate,))
 
 
-def _decided(scan: Scan, request: Mapping[str, Any], conditions: Sequence[Predicate]) -> Scan:
+def _add_decisions(scan: Scan, request: Mapping[str, Any], conditions: Sequence[Predicate]) -> Scan:
     """A scan with decisions on its conditions over no file."""
     decisions = tuple(decide(empty_snapshot(scan.dataset), condition) for condition in conditions)
     return replace(scan, decisions=lambda: decisions, written=lambda: members_as_written(request["conditions"]))

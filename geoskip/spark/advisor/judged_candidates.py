@@ -71,7 +71,7 @@ class JudgedCandidates:
     files: float
     bytes: float
 
-    def saved(self, names: Iterable[str]) -> tuple[float, float]:
+    def savings(self, names: Iterable[str]) -> tuple[float, float]:
         """Files and bytes of the dataset that the queries do not read thanks to some candidates."""
         chosen, base, files = frozenset(names), self.coverage.base, 0.0
         for query, weight in enumerate(self.coverage.weights):
@@ -93,14 +93,14 @@ def candidates_for(dataset: Dataset, state: SourceState, asked: Sequence[AskedQu
     conditions = [list(dict.fromkeys(p for scan in query.scans for p in _conditions(scan))) for query in asked]
     found = index_candidates(dict.fromkeys(itertools.chain.from_iterable(conditions)), templates)
     snapshot = latest(dataset.store)
-    existing = {_meaning(entry.index) for entry in snapshot.header.entries} if snapshot is not None else set()
-    distinct = {_meaning(index): index for index in found.indexes}
+    existing = {_canonical_key(entry.index) for entry in snapshot.header.entries} if snapshot is not None else set()
+    distinct = {_canonical_key(index): index for index in found.indexes}
     entries = _bindable(dataset, state, [index for key, index in distinct.items() if key not in existing])
-    served = {_meaning(entry.index) for entry in entries} | existing
+    served = {_canonical_key(entry.index) for entry in entries} | existing
     unserved = []
     for query, own in zip(asked, conditions, strict=True):
         indexes = index_candidates(own, templates).indexes
-        if served.isdisjoint(map(_meaning, indexes)):
+        if served.isdisjoint(map(_canonical_key, indexes)):
             unserved.append((query.text, _why_unserved(query, own, indexes, state.relation.partitions)))
     if len(unserved) == len(asked):
         each = "; ".join(f"{query}: {why}" for query, why in unserved)
@@ -129,7 +129,7 @@ def _why_unserved(
     return f"no type of index serves {' or '.join(texts)[:200]}"
 
 
-def _meaning(index: Index) -> tuple[object, ...]:
+def _canonical_key(index: Index) -> tuple[object, ...]:
     """Key of a bound index that depends neither on spelling nor on what a build chose."""
     texts = index.expressions()
     options = [(name, value) for name, value in index.to_json().items() if value not in (*texts, texts)]
@@ -217,7 +217,7 @@ def _masks(
     for place, predicate in enumerate(scan.predicates_over(snapshot)):
         if (places == place).any():
             alike.setdefault(canonical(predicate, scan.templates), []).append(place)
-    with scan.deciding(snapshot) as decided:
+    with scan.deciding_files(snapshot) as decide_part:
         for condition, same in alike.items():
-            masks = masks_of(condition, partial(decided, same[0]), usable, groups)
+            masks = masks_of(condition, partial(decide_part, same[0]), usable, groups)
             yield masks, in_scope & np.isin(places, same)

@@ -108,8 +108,8 @@ def measure(scan: ScanCondition) -> ScanIndicators:
         raise InvalidSpecificationError(f"the scan of {scan.root} cannot be run again: its plan is not held any more")
     listed = FileListing(scan.planned.scan.listing())
     files = {file.uri: file for file in listed}
-    with _enabled(scan.planned.spark):
-        by_file, read = _matching(scan.planned, files)
+    with _enabling_geoskip(scan.planned.spark):
+        by_file, read = _matching_rows(scan.planned, files)
     rows = _rows(scan, scan.planned, files)
     notes = [f"not counted among the scan's conditions: {text}, which no row settles alone" for text in scan.unsettled]
 
@@ -129,7 +129,7 @@ def measure(scan: ScanCondition) -> ScanIndicators:
 
 
 @contextmanager
-def _enabled(session: SparkSession) -> Iterator[None]:
+def _enabling_geoskip(session: SparkSession) -> Iterator[None]:
     """Context with geoskip switched on, and then as before."""
     before = session.conf.get(ENABLED, None)
     session.conf.set(ENABLED, "true")
@@ -142,14 +142,14 @@ def _enabled(session: SparkSession) -> Iterator[None]:
             session.conf.set(ENABLED, before)
 
 
-def _matching(planned: PlannedScan, files: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
+def _matching_rows(planned: PlannedScan, files: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
     """Matching rows of each file that holds one, and the files that were read to find them."""
     counted = _by_file(DataFrame(planned.scan.matching(), planned.spark))
     planned.java.leaveOut(counted._jdf)
     rows = counted.collect()
     scans = planned.java.facts(counted._jdf.queryExecution()).scans()
     read = [path for number in range(scans.size()) for path in scans.get(number).paths(True).split("\0") if path]
-    return _named({row[0]: int(row[1]) for row in rows}, files), read
+    return _decode_paths({row[0]: int(row[1]) for row in rows}, files), read
 
 
 def _by_file(frame: DataFrame) -> DataFrame:
@@ -157,7 +157,7 @@ def _by_file(frame: DataFrame) -> DataFrame:
     return rows.groupBy(path.alias("path")).count()
 
 
-def _named(counts: Mapping[str, int], files: Mapping[str, Any]) -> dict[str, int]:
+def _decode_paths(counts: Mapping[str, int], files: Mapping[str, Any]) -> dict[str, int]:
     """Counts by the paths of a listing; newer Sparks encode characters of the files' names."""
     plain = {unquote(path): count for path, count in counts.items()}
     return plain if len(plain) == len(counts) and plain.keys() <= files.keys() else dict(counts)
@@ -174,7 +174,7 @@ def _rows(scan: ScanCondition, planned: PlannedScan, files: Mapping[str, ListedF
     if unknown:
         counted = _by_file(DataFrame(planned.scan.rows("\n".join(unknown)), planned.spark))
         planned.java.leaveOut(counted._jdf)
-        found |= _named({row[0]: int(row[1]) for row in counted.collect()}, files)
+        found |= _decode_paths({row[0]: int(row[1]) for row in counted.collect()}, files)
     return {path: found.get(path, 0) for path in files}  # a file without rows is in no group
 
 

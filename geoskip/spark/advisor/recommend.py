@@ -101,16 +101,16 @@ def recommend(
     candidates = candidates_for(dataset, state, asked)
     sampled = sample_of(dataset, candidates.entries, files)
     judged = judge(sampled.snapshot, state, sampled.metadata_bytes(), asked, candidates.together)
-    names = _selected(judged, limit, strict=True)
-    advised = _advised(judged, {entry.name: entry.index for entry in candidates.entries}, names, asked)
+    names = _selection(judged, limit, strict=True)
+    advised = _advised_indexes(judged, {entry.name: entry.index for entry in candidates.entries}, names, asked)
     specifications = [each.index for each in advised]
-    what_if = _what_if(source.name, _restricted(sampled, names), asked, judged, untouched)
+    what_if = _what_if(source.name, _restrict_indexes(sampled, names), asked, judged, untouched)
     layout, notes = None, []
     if layouts:
         try:
             check_is_rewritable(source, state.relation)
             layout = advised_layout(
-                sampled, asked, what_if, lambda trial: _selected(trial, limit, strict=False), share=share, seed=seed
+                sampled, asked, what_if, lambda trial: _selection(trial, limit, strict=False), share=share, seed=seed
             )
         except GeoskipError as error:
             notes.append(f"layouts were not tried: {error}")
@@ -155,7 +155,7 @@ def _budget(given: object) -> int:
     return found
 
 
-def _selected(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozenset[str]:
+def _selection(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozenset[str]:
     """The candidates to build.
 
     Raises InvalidSpecificationError, if strict, where some would pay, but none of them has room in the budget.
@@ -164,13 +164,13 @@ def _selected(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozens
     left = {name: float(costs[name]) for name in undominated(coverage, costs)}
     bundles = bundles_of(coverage, left)
 
-    def saving(names: frozenset[str]) -> float:
+    def saved_bytes(names: frozenset[str]) -> float:
         return coverage.saving(names) * judged.bytes
 
-    found = select(left, saving, budget, bundles=bundles, least_per_cost=1.0)
+    found = select(left, saved_bytes, budget, bundles=bundles, least_per_cost=1.0)
     if strict and not found.items:
         groups = [frozenset([name]) for name in left] + [frozenset(bundle) for bundle in bundles]
-        paying = [group for group in groups if saving(group) > sum(left[name] for name in group)]
+        paying = [group for group in groups if saved_bytes(group) > sum(left[name] for name in group)]
         if paying:
             cheapest = min(paying, key=lambda group: sum(left[name] for name in group))
             needed = sum(left[name] for name in cheapest)
@@ -181,14 +181,14 @@ def _selected(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozens
     return found.items
 
 
-def _advised(
+def _advised_indexes(
     judged: JudgedCandidates, candidates: Mapping[str, Index], names: frozenset[str], asked: Sequence[AskedQuery]
 ) -> tuple[AdvisedIndex, ...]:
     """The chosen indexes with their numbers, those that save most first."""
-    every = judged.saved(names)
+    every = judged.savings(names)
     found = []
     for name in names:
-        alone, without = judged.saved([name]), judged.saved(names - {name})
+        alone, without = judged.savings([name]), judged.savings(names - {name})
         files, size = (round(all_of - others) for all_of, others in zip(every, without, strict=True))
         found.append(
             AdvisedIndex(
@@ -234,7 +234,7 @@ def _superfluous(
     return tuple(found)
 
 
-def _restricted(sampled: FileSample, names: frozenset[str]) -> FileSample:
+def _restrict_indexes(sampled: FileSample, names: frozenset[str]) -> FileSample:
     """The sample with the existing and the chosen indexes alone."""
     proposed = {entry.name for entry in sampled.proposed}
     entries = tuple(e for e in sampled.snapshot.header.entries if e.name not in proposed or e.name in names)

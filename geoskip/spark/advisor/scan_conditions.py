@@ -49,7 +49,7 @@ class PlannedScan:
     spark: SparkSession
 
     @contextmanager
-    def held(self) -> Iterator[int]:
+    def holding_conditions(self) -> Iterator[int]:
         """Context in which the conditions can be evaluated, under a number."""
         number = int(self.scan.hold())
         try:
@@ -95,7 +95,7 @@ class ScanCondition:
     @cached_property
     def predicate(self) -> Predicate:
         """The condition as the planner gets it, on partition columns too; AND of nothing where there is none."""
-        return self.predicates_over()[0] if len(self.vectors) == 1 else self._predicate((), _same)
+        return self.predicates_over()[0] if len(self.vectors) == 1 else self._predicate((), _identity)
 
     @property
     def vectors(self) -> Sequence[Sequence[Mapping[str, Any] | None]]:
@@ -108,7 +108,7 @@ class ScanCondition:
 
         With a snapshot its columns have the names that they have there, whose case may differ from the query's.
         """
-        names = _same if snapshot is None else renamer(snapshot.header, self.request)
+        names = _identity if snapshot is None else renamer(snapshot.header, self.request)
         return tuple(self._predicate(slots, names) for slots in self.vectors)
 
     def place_of(self, path: str) -> int | None:
@@ -126,7 +126,7 @@ class ScanCondition:
         """
         return self.folders.get(path.rpartition("/")[0]) if self.folders else 0
 
-    def kept(self, snapshot: Snapshot, indexes: Sequence[Index] | None = None) -> Mask:
+    def keep_mask(self, snapshot: Snapshot, indexes: Sequence[Index] | None = None) -> Mask:
         """The files of a snapshot that the query would read with some of its bound indexes.
 
         Decides as the planner does for a query, so that all of its rules and mappings take part. An index is taken as
@@ -146,30 +146,30 @@ class ScanCondition:
         """
         places = self.places(snapshot)
         kept: Mask = places == -1
-        with self.deciding(snapshot) as decided:
+        with self.deciding_files(snapshot) as decide_part:
             for place, predicate in enumerate(self.predicates_over(snapshot)):
                 if (of_place := places == place).any():
-                    kept |= of_place & decided(place, predicate, indexes)
+                    kept |= of_place & decide_part(place, predicate, indexes)
         return kept
 
     @contextmanager
-    def deciding(self, snapshot: Snapshot) -> Iterator[Callable[[int, Predicate, Sequence[Index] | None], Mask]]:
+    def deciding_files(self, snapshot: Snapshot) -> Iterator[Callable[[int, Predicate, Sequence[Index] | None], Mask]]:
         """Context with a function that decides on the files for one part of the query's conditions.
 
         It takes the place of a vector of partition values, the condition and the bound indexes that may be used (None
         for all), and returns the mask of the files that are kept, as the planner does for a query.
         """
         evaluators: dict[int, SparkEvaluator | None] = {}
-        with nullcontext(None) if self.planned is None else self.planned.held() as number:
+        with nullcontext(None) if self.planned is None else self.planned.holding_conditions() as number:
 
-            def decided(place: int, condition: Predicate, indexes: Sequence[Index] | None) -> Mask:
+            def decide_part(place: int, condition: Predicate, indexes: Sequence[Index] | None) -> Mask:
                 if place not in evaluators:
                     evaluators[place] = self._evaluator(snapshot, number, self.vectors[place])
                 if (evaluator := evaluators[place]) is not None:
                     evaluator.deadline = time.monotonic() + _BUDGET
                 return decide(snapshot, condition, indexes, evaluator=evaluator, templates=self.templates).keep
 
-            yield decided
+            yield decide_part
 
     def places(self, snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The place of each file's vector, -1 for an unknown one, -2 for files that Spark's pruning skips."""
@@ -245,7 +245,7 @@ def condition_of(planned: PlannedScan) -> ScanCondition:
     request = {**json.loads(environment), **json.loads(asked), "environment": environment}
     templates: list[Template] = []
     if request["conditions"]:
-        with planned.held() as number:
+        with planned.holding_conditions() as number:
             templates = bridge.templates({**request, "number": number}, planned.java)
     return ScanCondition(
         tuple(summary["roots"]),
@@ -292,5 +292,5 @@ def _scans(geoskip: Any, session: SparkSession, query: str | DataFrame) -> Any:
     return found
 
 
-def _same(name: str) -> str:
+def _identity(name: str) -> str:
     return name

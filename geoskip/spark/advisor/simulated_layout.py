@@ -200,14 +200,14 @@ class SimulatedLayout:
         if list(scan.roots) != list(self.rows.state.relation.roots):
             paths = snapshot.files.column("path").to_pylist()
             found = np.array([below(uri, scan.roots) for uri in paths], dtype=bool)
-        return found & scan.kept(snapshot, ()) if scan.folders and found.any() else found
+        return found & scan.keep_mask(snapshot, ()) if scan.folders and found.any() else found
 
-    def kept(self, scan: ScanCondition, usable: Sequence[Index]) -> tuple[Mask, ...]:
+    def keep_masks(self, scan: ScanCondition, usable: Sequence[Index]) -> tuple[Mask, ...]:
         """The files that a scan reads, for each simulation."""
         scope = self.in_scope(scan)
         if not usable or not scan.condition:
             return (scope,) * len(self.snapshots)
-        return tuple(scope & scan.kept(snapshot, usable) for snapshot in self.snapshots)
+        return tuple(scope & scan.keep_mask(snapshot, usable) for snapshot in self.snapshots)
 
 
 def simulate_layout(rows: SampledRows, files: int, seed: int = 0) -> SimulatedLayout:
@@ -236,11 +236,11 @@ def simulate_layout(rows: SampledRows, files: int, seed: int = 0) -> SimulatedLa
         parts += [half, ~half]
     header = Header(rows.state.relation.root, rows.state.relation.to_json(), rows.entries)
     count = int(numbers.max()) + 1
-    found = [_summarised(rows, numbers, part, count, header) for part in parts]
+    found = [_summarise_rows(rows, numbers, part, count, header) for part in parts]
     return SimulatedLayout(rows, count, tuple(found))
 
 
-def _summarised(rows: SampledRows, numbers: Ints, part: Mask, files: int, header: Header) -> Snapshot:
+def _summarise_rows(rows: SampledRows, numbers: Ints, part: Mask, files: int, header: Header) -> Snapshot:
     """Snapshot of the files with some of the sampled rows."""
     chosen = np.flatnonzero(part)
     chosen = chosen[np.argsort(numbers[chosen], kind="stable")]

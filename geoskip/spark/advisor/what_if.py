@@ -61,9 +61,9 @@ class QueriedFiles:
         found = np.ones(len(uris), dtype=bool)
         if list(scan.roots) != list(self.state.relation.roots):
             found = np.array([below(uri, scan.roots) for uri in uris.to_pylist()], dtype=bool)
-        return found & scan.kept(self._snapshot, ()) if scan.folders and found.any() else found
+        return found & scan.keep_mask(self._snapshot, ()) if scan.folders and found.any() else found
 
-    def kept(self, scan: ScanCondition, snapshot: Snapshot, usable: Sequence[Index]) -> Flags:
+    def keep_mask(self, scan: ScanCondition, snapshot: Snapshot, usable: Sequence[Index]) -> Flags:
         """The files that a scan reads by the indexes of a snapshot.
 
         Parameters
@@ -85,7 +85,7 @@ class QueriedFiles:
         row = pc.index_in(uris, value_set=named)
         same = pc.and_(pc.equal(size.take(row), sizes), pc.equal(time.take(row), times))
         known: Any = pc.fill_null(same, False).to_numpy(zero_copy_only=False).astype(bool)
-        kept[known] = scan.kept(snapshot, usable)[pc.fill_null(row, 0).to_numpy()[known]]
+        kept[known] = scan.keep_mask(snapshot, usable)[pc.fill_null(row, 0).to_numpy()[known]]
         return kept
 
 
@@ -324,7 +324,7 @@ def layout_estimate(
         snapshot = simulated.snapshots[0]
         usable = usable_indexes(scan, snapshot, snapshot.header.entries, sampled.state, reasons)
         scope = simulated.in_scope(scan)
-        whole, *halves = (kept[scope].tolist() for kept in simulated.kept(scan, usable))
+        whole, *halves = (kept[scope].tolist() for kept in simulated.keep_masks(scan, usable))
         found = kept_with_all_rows(whole, halves, rows.share, each)
         read = np.array(whole, dtype=bool)
         in_files = simulated.rows_of_files[scope] / rows.share
@@ -342,7 +342,7 @@ def _reads_now(scan: ScanCondition, sampled: FileSample, listed: QueriedFiles) -
     reads = listed.in_scope(scan)
     if sampled.existing is not None:
         usable = usable_indexes(scan, sampled.existing, sampled.existing.header.entries, sampled.state, [])
-        reads = reads & listed.kept(scan, sampled.existing, usable)
+        reads = reads & listed.keep_mask(scan, sampled.existing, usable)
     return reads
 
 
@@ -355,7 +355,7 @@ def _scan_estimate(
     reasons: list[str] = []
     reads = _reads_now(scan, sampled, listed)
     usable = usable_indexes(scan, sampled.snapshot, sampled.snapshot.header.entries, state, reasons)
-    would_read = reads & listed.kept(scan, sampled.snapshot, usable)
+    would_read = reads & listed.keep_mask(scan, sampled.snapshot, usable)
     drawn = pc.is_in(uris, value_set=pa.array([file.uri for file in sampled.files], pa.string()))
     is_sampled = drawn.to_numpy(zero_copy_only=False).astype(bool)
     size = sizes.to_numpy()[reads]

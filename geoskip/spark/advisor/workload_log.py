@@ -96,7 +96,7 @@ def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
     found = []
     for entry in with_literals:
         try:
-            scan = _planned(spark, entry["number"], entry["read"])
+            scan = _logged_scan(spark, entry["number"], entry["read"])
         except (PySparkException, Py4JJavaError) as error:
             warnings.warn(f"{entry['condition']} is left out: {sentence(error)}", stacklevel=2)
             continue
@@ -113,7 +113,7 @@ def _entries(spark: SparkSession) -> list[Mapping[str, Any]]:
     return found
 
 
-def _planned(spark: SparkSession, number: int, read: Mapping[str, Any]) -> ScanCondition | None:
+def _logged_scan(spark: SparkSession, number: int, read: Mapping[str, Any]) -> ScanCondition | None:
     """The scan of a condition of the log; None where newer ones have taken its room."""
     side = java(spark).geoskip
     if (seen := side.seen(spark._jsparkSession, number)) is None:

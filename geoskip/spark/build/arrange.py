@@ -111,10 +111,10 @@ def arrange(
             f"{layout} would be written to {files:,} files of {rows / files:,.0f} rows, at most {MOST_FILES:,} are "
             "possible: give fewer files= or a larger file_size="
         )
-    group = F.xxhash64(*map(_named, partitions)) if partitions else F.lit(0).cast("bigint")
+    group = F.xxhash64(*map(_column, partitions)) if partitions else F.lit(0).cast("bigint")
     inputs = [columns.nulls, _tie_of(frame), group, *columns.values]
     wanted = min(_LARGEST_SAMPLE, max(_LEAST_SAMPLE, files * _ROWS_A_FILE))
-    sample = _sampled(frame, inputs, rows, wanted)
+    sample = _sample_rows(frame, inputs, rows, wanted)
     if not sample.num_rows:  # the rows have changed since they were counted
         return ArrangedFrame(frame, 0)
     nulls, ties, groups = (sample.column(number).to_numpy() for number in range(3))
@@ -126,7 +126,7 @@ def arrange(
     tie = inputs[1] if arrangement.needs_ties else F.lit(0).cast("bigint")
     sent = _sent(columns, tie, group if partitions else None)
     slots = partition_numbers(arrangement.files)
-    order = _unused(frame, "_geoskip_order")
+    order = _unused_name(frame, "_geoskip_order")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it asks for type hints
         warnings.simplefilter("ignore", FutureWarning)
@@ -134,10 +134,10 @@ def arrange(
         keys = pandas_udf(task, "bigint", PandasUDFType.SCALAR_ITER)
     with explain_worker_errors():
         keyed = frame.withColumn(order, keys(*sent))
-    shuffled = keyed.repartition(arrangement.files, F.shiftright(_named(order), _ORDER_BITS))
+    shuffled = keyed.repartition(arrangement.files, F.shiftright(_column(order), _ORDER_BITS))
     by_value = isinstance(layout, Sort) and not any(arrangement.are_geometries)
-    within = LayoutColumns.of(shuffled, layout).plain if by_value else (_named(order),)
-    ordered = shuffled.sortWithinPartitions(*map(_named, partitions), *within)
+    within = LayoutColumns.of(shuffled, layout).plain if by_value else (_column(order),)
+    ordered = shuffled.sortWithinPartitions(*map(_column, partitions), *within)
     return ArrangedFrame(ordered.drop(order), arrangement.files)
 
 
@@ -199,15 +199,15 @@ def _murmur3(numbers: Ints) -> NDArray[np.int32]:
     with np.errstate(over="ignore"):
         h = np.full(len(numbers), 42, np.uint32)
         for word in ((words & np.uint64(0xFFFFFFFF)).astype(np.uint32), (words >> np.uint64(32)).astype(np.uint32)):
-            k = _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-            h = _rotated(h ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+            k = _rotate(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+            h = _rotate(h ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
         h ^= np.uint32(8)
         h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
         return (h ^ (h >> np.uint32(16))).view(np.int32)
 
 
-def _rotated(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+def _rotate(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
     return words << np.uint32(bits) | words >> np.uint32(32 - bits)
 
 
@@ -216,9 +216,9 @@ def _tie_of(frame: DataFrame) -> Column:
     columns = []
     for field in frame.schema.fields:
         if _has_hash(field.dataType):
-            columns.append(_named(field.name))
+            columns.append(_column(field.name))
         elif _has_hash(field.dataType, maps=True):
-            columns.append(_named(field.name).cast("string"))
+            columns.append(_column(field.name).cast("string"))
     return F.xxhash64(*columns) if columns else F.lit(0).cast("bigint")
 
 
@@ -278,7 +278,7 @@ def rows_in_order(
     selected = arrow_columns(frame, stored)
     kinds = frame.select(*selected).schema.fields
     plain = [_arrow_or_text(column, field.dataType) for column, field in zip(selected, kinds, strict=True)]
-    sample = _sampled(frame, [columns.nulls, *columns.values, *plain], rows, _ROWS_MEASURED)
+    sample = _sample_rows(frame, [columns.nulls, *columns.values, *plain], rows, _ROWS_MEASURED)
     used = 1 + len(columns.values)
     if not sample.num_rows:
         return sample.select(sample.column_names[used:])
@@ -304,7 +304,7 @@ def _arrow_or_text(column: Column, kind: T.DataType) -> Column:
     return column
 
 
-def _sampled(frame: DataFrame, columns: Sequence[Column], rows: int, wanted: int) -> pa.Table:
+def _sample_rows(frame: DataFrame, columns: Sequence[Column], rows: int, wanted: int) -> pa.Table:
     """Expressions of about so many rows of a DataFrame, of all where it has no more."""
     chosen = frame if rows <= wanted else frame.sample(False, min(1.0, wanted / rows), seed=17)
     numbered: Any = chosen.select(*(column.alias(f"_{number}") for number, column in enumerate(columns)))
@@ -314,11 +314,11 @@ def _sampled(frame: DataFrame, columns: Sequence[Column], rows: int, wanted: int
     return pa.Table.from_batches(batches) if batches else pa.table({name: pa.array([], pa.int64()) for name in names})
 
 
-def _named(name: str) -> Column:
+def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _unused(frame: DataFrame, name: str) -> str:
+def _unused_name(frame: DataFrame, name: str) -> str:
     taken = {column.lower() for column in frame.columns}
     while name in taken:
         name += "_"

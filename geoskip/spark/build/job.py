@@ -60,12 +60,12 @@ def build(
     in_driver
         Read the files that Python tasks would open in the driver, without a job.
     """
-    reads = partial(read, state, entries, in_driver=in_driver)
-    relisted = None if state.relation.table else state.relisted
-    return build_rows(state.relation.root, entries, files, reads, relisted)
+    reads = partial(read_summaries, state, entries, in_driver=in_driver)
+    relist = None if state.relation.table else state.relist
+    return build_rows(state.relation.root, entries, files, reads, relist)
 
 
-def read(
+def read_summaries(
     state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_driver: bool = False
 ) -> dict[str, FileResult]:
     """Summaries of files by their URIs; Spark's reader gets the files that the other readers declined.
@@ -161,7 +161,7 @@ def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list
     def reads(
         samples: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_process: bool
     ) -> Mapping[str, FileResult]:
-        return read(state, samples, files, in_driver=in_process)
+        return read_summaries(state, samples, files, in_driver=in_process)
 
     def types(index: Index) -> list[pa.DataType]:
         fields = state.frame.select(*columns_for(state.frame, state.relation.texts_of(index))).schema.fields

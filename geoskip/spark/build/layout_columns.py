@@ -74,7 +74,7 @@ class LayoutColumns:
         fields = frame.select(*columns).schema.fields
         given = selected.schema.fields
         found = [
-            _ordered(layout, text, column, field.dataType, before.dataType)
+            _worker_form(layout, text, column, field.dataType, before.dataType)
             for text, column, field, before in zip(texts, columns, fields, given, strict=True)
         ]
         nulls = F.lit(0).cast("bigint")
@@ -125,7 +125,7 @@ def _check_rows_alone(layout: Layout, frame: DataFrame, selected: DataFrame) -> 
         )
 
 
-def _ordered(
+def _worker_form(
     layout: Layout, text: str, column: Column, kind: T.DataType, given: T.DataType
 ) -> tuple[Column, pa.DataType]:
     """An expression in the form in which it goes to a worker, and the Arrow type of that."""

@@ -24,7 +24,7 @@ class SourceState:
     since: float = 0.0
     """When the listing began, in seconds since 1970."""
 
-    def relisted(self) -> FileListing:
+    def relist(self) -> FileListing:
         """Files of now."""
         return listing(self.spark, self.frame)
 
@@ -39,21 +39,21 @@ def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[st
     globs = [path for path in paths or () if is_glob(path)]
     if not globs and len(roots) == 1:
         return roots[0] if paths is None or _is_directory(spark, roots[0]) else roots[0].rpartition("/")[0]
-    return shared_folder([*roots, *(qualified(spark, literal_head(path)) for path in globs)])
+    return shared_folder([*roots, *(qualify(spark, literal_head(path)) for path in globs)])
 
 
-def qualified(spark: SparkSession, path: str) -> str:
+def qualify(spark: SparkSession, path: str) -> str:
     """Path as Hadoop writes it: with scheme and authority, absolute, not percent-encoded."""
-    found, system = _resolved(spark, path)
+    found, system = _resolve_path(spark, path)
     return str(found.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
 
 
 def _is_directory(spark: SparkSession, uri: str) -> bool:
-    path, system = _resolved(spark, uri)
+    path, system = _resolve_path(spark, uri)
     return bool(system.getFileStatus(path).isDirectory())
 
 
-def _resolved(spark: SparkSession, path: str) -> tuple[Any, Any]:
+def _resolve_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     jvm: Any = spark._jvm
     found = jvm.org.apache.hadoop.fs.Path(path)
     conf: Any = spark._jsparkSession.sessionState().newHadoopConf()

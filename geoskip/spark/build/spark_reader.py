@@ -283,13 +283,13 @@ def arrow_columns(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
     columns = columns_for(frame, texts)
     fields = frame.select(*columns).schema.fields
 
-    def converted(column: Column, field: T.StructField) -> Column:
+    def convert(column: Column, field: T.StructField) -> Column:
         for kind, function in ((T.UserDefinedType, "ST_AsEWKB"), (SPARKS_GEOMETRY, "ST_AsBinary")):
             if isinstance(field.dataType, kind):
                 return F.call_function(function, column).alias(field.name)
         return column
 
-    return [converted(column, field) for column, field in zip(columns, fields, strict=True)]
+    return [convert(column, field) for column, field in zip(columns, fields, strict=True)]
 
 
 def results_of(

@@ -114,7 +114,7 @@ class _ColumnCounts:
                 F.count_if(value.isNull()).alias(f"nulls{number}"),
                 F.count_if(nan).alias(f"nans{number}"),
             ]
-        table = _collected(frame.groupBy("_file").agg(*aggregates))
+        table = _collect_table(frame.groupBy("_file").agg(*aggregates))
         columns = (table.column(name).to_pylist() for name in ("_file", "rows", "malformed"))
         return cls(table, types, *columns)
 
@@ -161,7 +161,7 @@ def _distinct_values(frame: DataFrame, selected: SelectedValues, column: int, mo
     negative = _is_negative_zero(value) if pa.types.is_floating(kind) else F.lit(False)
     pairs = frame.where(value.isNotNull()).select("_file", value.alias("value"), negative.alias("negative")).distinct()
     by_file = Window.partitionBy("_file").orderBy("value", "negative")
-    table = _collected(pairs.withColumn("place", F.row_number().over(by_file)).where(F.col("place") <= most))
+    table = _collect_table(pairs.withColumn("place", F.row_number().over(by_file)).where(F.col("place") <= most))
     table = table.sort_by([("_file", "ascending"), ("place", "ascending")])
     values = table.column("value").combine_chunks().cast(kind)
     if pa.types.is_floating(kind):
@@ -176,7 +176,7 @@ def _is_negative_zero(value: Column) -> Column:
     return (value == 0) & (value.cast("string") == "-0.0")
 
 
-def _collected(frame: DataFrame) -> pa.Table:
+def _collect_table(frame: DataFrame) -> pa.Table:
     """The rows of a DataFrame as Arrow, with the types that Spark gives them."""
     rows: Any = frame
     batches = rows._collect_as_arrow()

@@ -30,7 +30,7 @@ from geoskip.metadata import FileMetadata, FileRow, IndexEntry, Snapshot, build_
 from geoskip.sources.build_verbs import is_elsewhere
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, relative_path
 from geoskip.spark.analysis import bind
-from geoskip.spark.build.job import read
+from geoskip.spark.build.job import read_summaries
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java
 
@@ -208,7 +208,7 @@ def _summaries(
         if not wanted or not chosen:
             continue
         small = sum(file.size for file in chosen) <= _SMALL
-        for uri, result in read(data.state, wanted, chosen, in_driver=small).items():
+        for uri, result in read_summaries(data.state, wanted, chosen, in_driver=small).items():
             found.setdefault(paths[uri], {}).update(result.summaries)
             rows[paths[uri]] = result.rows if result.rows is not None else rows.get(paths[uri])
     made = (

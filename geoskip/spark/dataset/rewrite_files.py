@@ -42,7 +42,7 @@ from geoskip.sources.build_report import BuildReport
 from geoskip.sources.listed_files import FileListing, ListedFile, is_glob, relative_path
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns
-from geoskip.spark.build.listing import listing, qualified
+from geoskip.spark.build.listing import listing, qualify
 from geoskip.spark.build.spark_jobs import message_of, reason_of, show_progress
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import create
@@ -238,7 +238,7 @@ class _Rewrite:
     ) -> None:
         self.data, self.snapshot, self.layout, self.chosen, self.started = data, snapshot, layout, chosen, started
         self.spark, self.state, self.table = data.source.spark, data.state, table
-        self.to = None if to is None else qualified(self.spark, to)
+        self.to = None if to is None else qualify(self.spark, to)
         self.folder = NewFolder.beside(data.root, self.to)
         self.before = self._old_files()
         self.ids: list[str] = []

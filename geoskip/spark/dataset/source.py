@@ -40,7 +40,7 @@ from geoskip.sources.listed_files import UNNAMEABLE, FileListing, ListedFile, be
 from geoskip.sources.settings import CHANGED, recorded_settings, values_of
 from geoskip.spark.analysis import bind, relation_of, sentence
 from geoskip.spark.build.job import build
-from geoskip.spark.build.listing import SourceState, listing, qualified, root_of
+from geoskip.spark.build.listing import SourceState, listing, qualify, root_of
 from geoskip.spark.build.spark_jobs import reason_of, with_way_out
 from geoskip.spark.catalog import default_store
 from geoskip.spark.filesystem import HadoopFolder
@@ -74,7 +74,7 @@ _LOGS = {
 
 def table_format(spark: SparkSession, path: str) -> str | None:
     """Spark's name of the table format whose log a folder has, None where it has none."""
-    folder = HadoopFolder(qualified(spark, path))
+    folder = HadoopFolder(qualify(spark, path))
     return next(
         (name for name, (log, end) in _LOGS.items() if any(file.endswith(end) for file in folder.names(log))), None
     )
@@ -94,7 +94,7 @@ class DatasetSource:
     encryption: Encryption | None = None
 
     def __post_init__(self) -> None:
-        self.metadata = qualified(self.spark, self.metadata) if self.metadata is not None else None
+        self.metadata = qualify(self.spark, self.metadata) if self.metadata is not None else None
         self._last: _LastFrame | None = None
         self._stores: dict[str, Store | None] = {}
 
@@ -392,7 +392,7 @@ class SparkData:
         restricted = any(name.lower() in RESTRICTING for name in self.source.options)
         if list(roots) == [self.root] and not restricted:
             return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
-        globs = [glob_pattern(qualified(self.source.spark, path)) for path in self.source.paths or () if is_glob(path)]
+        globs = [glob_pattern(qualify(self.source.spark, path)) for path in self.source.paths or () if is_glob(path)]
         uris = [self._uri(path) for path in paths.to_pylist()]
         seen = pa.array([below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_())
         if not restricted:

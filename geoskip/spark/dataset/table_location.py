@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError
 from geoskip.sources.listed_files import NULL_VALUE, ListedFile
-from geoskip.spark.build.listing import qualified
+from geoskip.spark.build.listing import qualify
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.dataset.source import DatasetSource
 
@@ -169,7 +169,7 @@ def _quoted(text: str) -> str:
 def _folder(spark: SparkSession, uri: Any) -> str:
     """Folder of a Java URI, as Hadoop writes paths."""
     jvm: Any = spark._jvm
-    return qualified(spark, str(jvm.org.apache.hadoop.fs.Path(uri).toString())).rstrip("/")
+    return qualify(spark, str(jvm.org.apache.hadoop.fs.Path(uri).toString())).rstrip("/")
 
 
 def _listed(scala: Any) -> list[Any]:

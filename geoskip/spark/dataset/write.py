@@ -40,7 +40,7 @@ from geoskip.spark.analysis import (
     without_error_log,
 )
 from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
-from geoskip.spark.build.listing import qualified
+from geoskip.spark.build.listing import qualify
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of, show_progress
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset, check_spelling
@@ -142,7 +142,7 @@ def write(
     place = os.fsdecode(path)
     folder = None if metadata is None else os.fsdecode(metadata)
     source = DatasetSource(spark, place, None, "parquet", {}, folder, store, encryption)
-    exists = HadoopFolder(qualified(spark, place)).exists("")
+    exists = HadoopFolder(qualify(spark, place)).exists("")
     if exists and (table := table_format(spark, place)) is not None:
         raise InvalidSpecificationError(
             f"write() writes folders of Parquet, and {place} is a table of {table.title()}, whose log would not name "
@@ -232,7 +232,7 @@ def _check_option_names(options: Mapping[str, Any]) -> None:
 
 def _check_not_read(frame: DataFrame, place: str) -> None:
     """Raise where rows are read from the folder that is overwritten, since Spark empties it first."""
-    root = _resolved(qualified(frame.sparkSession, place))
+    root = _resolved(qualify(frame.sparkSession, place))
     folders = {unquote(file).rpartition("/")[0] for file in _input_files(frame)}
     if any(below(_resolved(folder), [root]) for folder in folders):
         raise InvalidSpecificationError(
@@ -248,7 +248,7 @@ def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], opti
     itself, under a name that readers ignore.
     """
     rows = frame.where("false").drop(*partitions)
-    folder, trial = qualified(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
+    folder, trial = qualify(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
     try:
         with _explained(f"{place} could not be overwritten with these options, and is as it was"):
             rows.write.options(**options).parquet(f"{folder}/{trial}")
