@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from geoskip.engines.extras import required
 from geoskip.indexes.base import Index
-from geoskip.indexes.stored_bounds import sharing
+from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.predicates import Call, Column, Literal, Predicate, walk
 from geoskip.sources.arrow_reader import FileResult, ValueGatherer, is_encrypted, is_signed, one_array, store_summaries
 from geoskip.sources.bound_indexes import parts_of_name
@@ -115,7 +115,7 @@ def _summarised(uri: str, local: str, plans: Sequence[ValuePlan], rules: Reading
             raise NeedsSpark("its columns may be encrypted, and only Spark has the keys")
         result.rows, result.size = file.metadata.num_rows, opened.size()
         parts = _gathered(file, plans, rules).finish()
-    with sharing():
+    with sharing_results():
         store_summaries([(result, [(plan.name, plan.index) for plan in plans], parts)], _READER)
     return result
 

@@ -44,7 +44,7 @@ from geoskip.evaluation.values import beginning, exactly, interval_of
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.file_statistics import FileStatistics, ends_of_lists, field_of, json_texts, zeros
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of
-from geoskip.indexes.stored_bounds import bound_type, distinct, ordered
+from geoskip.indexes.stored_bounds import bound_type, cast_to_ordered, distinct
 from geoskip.predicates import Comparison, Contains, EndsWith, In, IsNull, Like, Literal, Not, Predicate, StartsWith
 from geoskip.types import sql_type
 
@@ -115,7 +115,7 @@ class Affix(Index):
         """Return the entry of a text that is longer than an entry, or None."""
 
     @abstractmethod
-    def _sliced(self, texts: pa.Array) -> pa.Array:
+    def _slice_texts(self, texts: pa.Array) -> pa.Array:
         """Cut texts that are UTF-8 and longer than an entry."""
 
     def _entries(self, array: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -123,13 +123,13 @@ class Affix(Index):
         none = pa.array([], pa.large_binary())
         if not len(array):
             return none, none
-        raw = ordered(array).cast(pa.large_binary())
+        raw = cast_to_ordered(array).cast(pa.large_binary())
         try:
             texts = raw.cast(pa.large_string())  # checks that they are UTF-8
         except pa.ArrowInvalid:
             return self._one_by_one(raw)
         longer = pc.greater(pc.utf8_length(texts), self.length)
-        cut = self._sliced(texts.filter(longer)).cast(pa.large_binary())
+        cut = self._slice_texts(texts.filter(longer)).cast(pa.large_binary())
         return raw.filter(pc.invert(longer)), cut
 
     def _one_by_one(self, raw: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -169,7 +169,7 @@ class Affix(Index):
             case Comparison("<" | "<=" | ">" | ">=" as op, child, Literal() as literal) if (
                 self.reads(child) and not negated
             ):
-                return self._compared(op, bytes_of(literal))
+                return self._comparison(op, bytes_of(literal))
             case Comparison(op, left, right) if op != "<=>" and (self.reads(left) or self.reads(right)):
                 return self._values()
             case StartsWith(child) | EndsWith(child) | Contains(child) | Like(child) if self.reads(child):
@@ -186,7 +186,7 @@ class Affix(Index):
         The text is None if it is unknown.
         """
 
-    def _compared(self, op: str, text: bytes) -> Clause:
+    def _comparison(self, op: str, text: bytes) -> Clause:
         """Return the clause of an order comparison."""
         return self._values()
 
@@ -196,22 +196,22 @@ class Affix(Index):
             text = bytes_of(literal)
             entry = self.entry(text)
             if entry is None:
-                whole.append(exactly(self._turned(text)))
+                whole.append(exactly(self._turn_text(text)))
             elif not negated:  # other long texts share the entry
-                cut.append(exactly(self._turned(entry)))
+                cut.append(exactly(self._turn_text(entry)))
         shown = str(literals[0]) if len(literals) == 1 else f"one of {len(literals)} values"
         return self._passes(f"may {'differ from' if negated else 'be'} {shown}", whole, cut, inverted=negated)
 
     def _begins(self, text: bytes, *, negated: bool) -> Clause:
-        whole, cut = [beginning(self._turned(text))], [beginning(self._turned(text))]
+        whole, cut = [beginning(self._turn_text(text))], [beginning(self._turn_text(text))]
         entry = self.entry(text)
         if entry is not None:  # longer than an entry: texts that share it may begin otherwise
-            cut = [] if negated else [exactly(self._turned(entry))]
+            cut = [] if negated else [exactly(self._turn_text(entry))]
         verb = "end" if self.backwards else "begin"
         shown = f"may {'not ' * negated}{verb} with {Literal(text.decode('utf-8', 'surrogateescape'))}"
         return self._passes(shown, whole, cut, inverted=negated)
 
-    def _turned(self, text: bytes) -> bytes:
+    def _turn_text(self, text: bytes) -> bytes:
         return text[::-1] if self.backwards else text
 
     def _values(self) -> Clause:
@@ -257,7 +257,7 @@ class Prefix(Affix):
                 return text[:at]
         return text[:most] if len(text) > most else None
 
-    def _sliced(self, texts: pa.Array) -> pa.Array:
+    def _slice_texts(self, texts: pa.Array) -> pa.Array:
         return pc.utf8_slice_codeunits(texts, 0, self.length)
 
     def _start(self, node: Predicate) -> tuple[str | None, bool]:
@@ -268,7 +268,7 @@ class Prefix(Affix):
                 return literal_prefix(pattern, escape)
         return None, False
 
-    def _compared(self, op: str, text: bytes) -> Clause:
+    def _comparison(self, op: str, text: bytes) -> Clause:
         shown = f"may be {op} {text.decode('utf-8', 'replace')!r}"
         if op in ("<", "<="):  # a longer text is above its entry
             return self._passes(shown, [interval_of(op, *exactly(text))], [interval_of("<", *exactly(text))])
@@ -312,7 +312,7 @@ class Suffix(Affix):
                 return text[at:] if at else None
         return tail if least else None
 
-    def _sliced(self, texts: pa.Array) -> pa.Array:
+    def _slice_texts(self, texts: pa.Array) -> pa.Array:
         return pc.utf8_slice_codeunits(texts, -self.length)
 
     def _start(self, node: Predicate) -> tuple[str | None, bool]:

@@ -182,11 +182,11 @@ class Index(ABC):
 
     def __str__(self) -> str:
         if "_text" not in self.__dict__:  # needed for every vertex
-            object.__setattr__(self, "_text", self._named())
+            object.__setattr__(self, "_text", self._spec_text())
         text: str = self.__dict__["_text"]
         return text
 
-    def _named(self) -> str:
+    def _spec_text(self) -> str:
         defaults = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         texts = self.expressions()
         shown = list(texts)  # each once: an option may have the text of an expression

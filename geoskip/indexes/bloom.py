@@ -246,10 +246,10 @@ class HashedPart(CachedSummary):
         nulls, rows
             Numbers of NULLs and of all rows.
         """
-        return cls._with(filter_of(hashes, fpp), hashes, nulls, rows)
+        return cls._make(filter_of(hashes, fpp), hashes, nulls, rows)
 
     @classmethod
-    def _with(cls, made: bytes | None, hashes: Words, nulls: int, rows: int) -> HashedPart:
+    def _make(cls, made: bytes | None, hashes: Words, nulls: int, rows: int) -> HashedPart:
         part = cls(filters=None if made is None else [made], version=VERSION, nulls=nulls, rows=rows)
         part.hashes = hashes
         return part
@@ -271,7 +271,7 @@ class HashedPart(CachedSummary):
         hashed = [(array, found) for array, found in zip(new, hashes_of_each(new), strict=True) if found is not None]
         made = filters_for([found for _, found in hashed], fpp)
         parts = {
-            id(array): share(array, ("filter", fpp), partial(cls._with, each, found, array.null_count, len(array)))
+            id(array): share(array, ("filter", fpp), partial(cls._make, each, found, array.null_count, len(array)))
             for (array, found), each in zip(hashed, made, strict=True)
         }
         return [parts[id(array)] if id(array) in parts else cls.from_array(array, fpp) for array in arrays]
@@ -425,10 +425,10 @@ def _group(owner: Ints, rows: NDArray[np.uint8]) -> FilterGroup:
     bits = 8 * rows.shape[1]
     if len(rows) < _FEW:
         return FilterGroup(bits, owner, rows, False)
-    return FilterGroup(bits, owner, _transposed(rows), True)
+    return FilterGroup(bits, owner, _transpose(rows), True)
 
 
-def _transposed(rows: NDArray[np.uint8]) -> Words:
+def _transpose(rows: NDArray[np.uint8]) -> Words:
     """Transpose to one row a bit, one bit a filter: 8 by 8 bits at a time (Hacker's Delight, section 7-3)."""
     count, size = rows.shape
     eighths = -(-count // 64) * 8

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from geoskip.bounds.interval import bytes_of
 from geoskip.bounds.sort_keys import IncomparableError, Ints, comparable, physical
-from geoskip.indexes.stored_bounds import distinct, is_shared, ordered, share
+from geoskip.indexes.stored_bounds import cast_to_ordered, distinct, is_shared, share
 from geoskip.predicates import Literal
 from geoskip.types import SqlType, sql_type
 
@@ -78,7 +78,7 @@ def hashes_of_each(arrays: Sequence[pa.Array]) -> list[Words | None]:
     together: dict[pa.DataType, list[tuple[pa.Array, pa.Array]]] = {}
     for array in arrays:
         if _is_plain(array.type) and not is_shared(array, "hashes"):
-            values = ordered(distinct(array))
+            values = cast_to_ordered(distinct(array))
             if values.nbytes <= _SHORT:
                 together.setdefault(values.type, []).append((array, values))
     found: dict[int, Words] = {}
@@ -104,7 +104,7 @@ def _hashes_of(array: pa.Array) -> Words | None:
     kind = array.type
     if pa.types.is_null(kind):
         return np.zeros(0, dtype=np.uint64)
-    values = ordered(distinct(array))
+    values = cast_to_ordered(distinct(array))
     if pa.types.is_timestamp(kind) and kind.unit != "us":
         scale = {"s": 10**6, "ms": 10**3, "ns": 0}[kind.unit]
         if not scale:
@@ -217,7 +217,7 @@ def _keys_near(column: SqlType, value: float, *, single: bool) -> list[Key]:
         raise IncomparableError("many numbers are rounded to this double")
     width: Any = np.float32 if single else float
     return [
-        _reduced(near, column.scale)
+        _decimal_key(near, column.scale)
         for near in range(low, high + 1)
         if not (certain and (not single or abs(near) < 2**53) and width(near) != value)
     ]
@@ -237,10 +237,10 @@ def _number_key(value: int | float | Decimal) -> Key | None:
         scale = -int(exponent)
         if scale < 0:
             unscaled, scale = unscaled * 10**-scale, 0
-    return _reduced(unscaled, scale)
+    return _decimal_key(unscaled, scale)
 
 
-def _reduced(unscaled: int, scale: int) -> Key:
+def _decimal_key(unscaled: int, scale: int) -> Key:
     """Return the key of a number without trailing zeros."""
     while scale > 0 and unscaled % 10 == 0:
         unscaled, scale = unscaled // 10, scale - 1

@@ -93,7 +93,7 @@ class Formatted(Index):
         if name not in self.parts:
             known = ", ".join(self.parts) if self.template is not None else "one without a name"
             raise InvalidSpecificationError(f"{self} has no part {name!r}; its parts are {known}")
-        column = _quoted(self.column)
+        column = _quote_column(self.column)
         if self.template is not None:
             return f"regexp_extract({column}, {_sql(self.template)}, {_groups(self.template)[name]})"
         extract = self.extract or ""
@@ -148,7 +148,7 @@ class Formatted(Index):
             summary |= {f"{prefix}values": found["values"], f"{prefix}nulls": found["nulls"], "rows": found["rows"]}
         return summary
 
-    def _named(self) -> str:
+    def _spec_text(self) -> str:
         how = f"extract={self.extract}" if self.extract is not None else f"template={self.template}"
         limit = "" if self.limit == type(self).limit else f", limit={self.limit}"
         return f"{self.kind}({self.column}, {how}{limit})"
@@ -217,10 +217,10 @@ def _sql(text: str) -> str:
     return f'r"{text}"' if "'" in text else f"r'{text}'"
 
 
-def _quoted(column: str) -> str:
+def _quote_column(column: str) -> str:
     """Return a column as SQL, in backquotes if its name is no plain word; an expression stays as it is.
 
-    >>> _quoted("line"), _quoted("request.line"), _quoted("user agent"), _quoted("lower(line)")
+    >>> _quote_column("line"), _quote_column("request.line"), _quote_column("user agent"), _quote_column("lower(line)")
     ('line', 'request.line', '`user agent`', 'lower(line)')
     """
     plain = re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", column)

@@ -45,7 +45,7 @@ from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_te
 from geoskip.indexes.file_statistics import FileStatistics, ends_of_lists, field_of, zeros
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.range_clauses import BoundTable
-from geoskip.indexes.stored_bounds import PER_SECOND, bound_type, ordered
+from geoskip.indexes.stored_bounds import PER_SECOND, bound_type, cast_to_ordered
 from geoskip.predicates import Predicate
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class GapList(Index):
             if pa.types.is_floating(distinct.type):
                 is_nan = pc.is_nan(distinct)
                 if pc.any(is_nan).as_py():
-                    nans = pc.sum(pc.is_nan(ordered(array))).as_py()
+                    nans = pc.sum(pc.is_nan(cast_to_ordered(array))).as_py()
                     distinct = distinct.filter(pc.invert(is_nan))
             found = _segments(distinct, self.gaps)
         if pa.types.is_timestamp(array.type) and array.type.unit != "us":
@@ -259,7 +259,7 @@ def _shown_segments(segments: pa.Array, kind: str) -> pa.Array:
 
 def _distinct(array: pa.Array) -> pa.Array:
     """The distinct values but NULL, in order; NaN, if there is any, last."""
-    values = ordered(array).drop_null()
+    values = cast_to_ordered(array).drop_null()
     if pa.types.is_decimal(values.type):
         values = values.unique()
         return values.take(pc.sort_indices(values))

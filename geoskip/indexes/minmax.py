@@ -36,7 +36,7 @@ from geoskip.indexes.range_clauses import (
     RangeMeets,
     RangesCompare,
 )
-from geoskip.indexes.stored_bounds import LONGEST, bound_type, bounds, merged, of_texts
+from geoskip.indexes.stored_bounds import LONGEST, bound_type, bounds, merge_bounds, of_texts
 from geoskip.predicates import (
     NEGATED,
     And,
@@ -117,7 +117,7 @@ class MinMax(Index):
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """The least of the minima, the greatest of the maxima, the sums of the counts."""
-        return merged(summaries)
+        return merge_bounds(summaries)
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
         """The bounds and counts as they are stored; bounds of text may be shortened, and are not exact then."""
@@ -174,9 +174,9 @@ class BoundClauses:
             case And(parts):
                 return self._of_numbers(parts)
             case Not(child):
-                return self._negated(child)
+                return self._negation(child)
             case Comparison(op, left, Literal() as literal):
-                return self._compared(op, left, literal)
+                return self._comparison(op, left, literal)
             case Comparison(op, left, right) if op != "<=>":
                 return self._of_two(op, left, right)
             case In(child, values) if (of := derive(child, self.leaf)) is not None:
@@ -194,7 +194,7 @@ class BoundClauses:
                 return HasValues(name)
         return None
 
-    def _compared(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
+    def _comparison(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
         of = derive(left, self.leaf)
         if of is None:
             return None
@@ -214,11 +214,11 @@ class BoundClauses:
         """Lower bounds of numbers, where an upper bound of the same leaves NaN out: x BETWEEN 1 AND 2."""
         ends = [(p.op, p.left, p.right) for p in parts if isinstance(p, Comparison) and isinstance(p.right, Literal)]
         below = {left for op, left, literal in ends if op in ("<", "<=") and literal.value == literal.value}
-        above = [self._compared(op, left, literal) for op, left, literal in ends if op[0] == ">" and left in below]
+        above = [self._comparison(op, left, literal) for op, left, literal in ends if op[0] == ">" and left in below]
         found = [replace(clause, numbers=True) for clause in above if isinstance(clause, RangeMeets)]
         return all_of(found) if found else None
 
-    def _negated(self, node: Predicate) -> Clause | None:
+    def _negation(self, node: Predicate) -> Clause | None:
         """The condition that a row needs to make a predicate FALSE; a value for most."""
         match node:
             case Comparison("<=>" | "=" as op, left, Literal() as literal):

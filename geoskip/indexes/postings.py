@@ -68,19 +68,19 @@ class Postings(UnitTable):
 
     def column(self, name: str) -> Mask:
         """One of the flags ``nulls`` and ``open``; lists answer conditions instead."""
-        return self._marked(self._flagged(name))
+        return self._mask_of_runs(self._flag_runs(name))
 
     def answer(self, condition: AllOf | Among) -> Mask | None:
-        return self._marked(self._listed(condition)) if isinstance(condition, Among) else None
+        return self._mask_of_runs(self._value_runs(condition)) if isinstance(condition, Among) else None
 
     def runs_of(self, condition: Condition) -> Runs | None:
         """The runs of units that satisfy a condition of :func:`passes`; None for other conditions."""
         found: Runs = []
         for one in condition.parts if isinstance(condition, AnyOf) else (condition,):
             if isinstance(one, Among):
-                found += self._listed(one)
+                found += self._value_runs(one)
             elif isinstance(one, Compare):
-                found += self._flagged(one.column)
+                found += self._flag_runs(one.column)
             else:
                 return None
         return [*found, (len(self) - 1, len(self))]
@@ -108,16 +108,16 @@ class Postings(UnitTable):
         ends = np.cumsum(lengths)
         return np.asarray(self.owners[np.arange(ends[-1]) + np.repeat(begin - ends + lengths, lengths)])
 
-    def _listed(self, condition: Among) -> Runs:
+    def _value_runs(self, condition: Among) -> Runs:
         start, values = self.dictionaries[condition.column]
         places = runs_within(values.array.slice(0, len(values) - 1), condition.intervals)
         return [(first + start, end + start) for first, end in places] if start else places
 
-    def _flagged(self, name: str) -> Runs:
+    def _flag_runs(self, name: str) -> Runs:
         at = len(self) - (3 if name == f"{self.part}nulls" else 2)
         return [(at, at + 1)]
 
-    def _marked(self, places: Runs) -> Mask:
+    def _mask_of_runs(self, places: Runs) -> Mask:
         """The mask of some runs of units, and of those whose content is unknown."""
         found = np.zeros(len(self), dtype=bool)
         for first, end in places:
@@ -200,7 +200,7 @@ def dictionary_of(flat: pa.Array, *, backwards: bool = False) -> tuple[pa.Array,
     if real:
         found = pa.array(np.asarray(found).view(np.float64))
     elif backwards:
-        found = mirrored(found.cast(pa.large_binary()))
+        found = reverse_bytes(found.cast(pa.large_binary()))
     order = ascending(found)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -214,10 +214,10 @@ def reals_as_bits(flat: pa.Array) -> pa.Array:
     return pa.array(plain_values.view(np.int64))
 
 
-def mirrored(array: pa.Array) -> pa.Array:
+def reverse_bytes(array: pa.Array) -> pa.Array:
     """Reverse each byte string of an array.
 
-    >>> mirrored(pa.array([b"abc", b"", b"xy"], pa.large_binary())).to_pylist()
+    >>> reverse_bytes(pa.array([b"abc", b"", b"xy"], pa.large_binary())).to_pylist()
     [b'cba', b'', b'yx']
     """
     _, offsets, data = array.buffers()

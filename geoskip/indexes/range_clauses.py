@@ -129,7 +129,7 @@ class _OfRange(FileClause):
         return tuple((name, field) for name in self.of.names for field in fields)
 
     def keep(self, files: Files) -> Mask:
-        return _remembered(self, files, super().keep) if self.of.asks_engine else super().keep(files)
+        return _cache_answer(self, files, super().keep) if self.of.asks_engine else super().keep(files)
 
     def units(self, files: Files) -> BoundTable:
         return BoundTable(files, self.of)
@@ -159,7 +159,7 @@ class _OfRange(FileClause):
         raise IncomparableError(type(self).__name__)
 
 
-def _remembered(clause: Clause, files: Files, keep: Callable[[Files], Mask]) -> Mask:
+def _cache_answer(clause: Clause, files: Files, keep: Callable[[Files], Mask]) -> Mask:
     """The first answer for these files: a report asks again, when no engine is there."""
     known: WeakKeyDictionary[Files, Mask] = clause.__dict__.setdefault("_answers", WeakKeyDictionary())
     if files not in known:
@@ -251,19 +251,19 @@ class RangesCompare(Clause):
 
     def keep(self, files: Files) -> Mask:
         asks = self.left.asks_engine or self.right.asks_engine
-        return _remembered(self, files, self._keep) if asks else self._keep(files)
+        return _cache_answer(self, files, self._keep) if asks else self._keep(files)
 
     def _keep(self, files: Files) -> Mask:
         tables = [BoundTable(files, of) for of in (self.left, self.right)]
         try:
-            found = self._kept(*(table.interval for table in tables))
+            found = self._comparison_mask(*(table.interval for table in tables))
         except IncomparableError:
             found = np.logical_and(*(table.column("values") for table in tables))
         if self.left.takes_null or self.right.takes_null:
             found = np.logical_or.reduce([found, *(table.column("nulls") for table in tables)])
         return np.broadcast_to(found, len(files))
 
-    def _kept(self, left: Interval | ByteStrings | None, right: Interval | ByteStrings | None) -> Mask:
+    def _comparison_mask(self, left: Interval | ByteStrings | None, right: Interval | ByteStrings | None) -> Mask:
         if left is None or right is None:
             return np.ones(1, dtype=bool)
         if not (isinstance(left, Interval) and isinstance(right, Interval) and left.kind == right.kind):

@@ -52,7 +52,7 @@ def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
 def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
     """The summary of some values: ``min``, ``max`` (but NaN), ``exact``, ``nulls``, ``nans``, ``rows``."""
     unit = values.type.unit if pa.types.is_timestamp(values.type) else "us"
-    values = ordered(values)
+    values = cast_to_ordered(values)
     kind = values.type
     rows, nulls, nans = len(values), values.null_count, 0
     if pa.types.is_null(kind):
@@ -90,10 +90,10 @@ def _cut(low: bytes, high: bytes) -> tuple[bytes, bytes | None]:
     """Bounds of bounds: what these begin with both, and up to LONGEST bytes more of each."""
     pairs = enumerate(zip(low[:_MOST_SHARED], high, strict=False))
     shared = next((at for at, (one, other) in pairs if one != other), min(len(low), len(high), _MOST_SHARED))
-    return low[: LONGEST + shared], shortened(high, LONGEST + shared)
+    return low[: LONGEST + shared], upper_bound(high, LONGEST + shared)
 
 
-def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_bounds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The summary of all parts of a file from theirs."""
     counts = {field: sum(part.get(field, 0) for part in parts) for field in ("nulls", "nans", "rows")}
     holding = [part for part in parts if part["rows"] > part["nulls"] + part.get("nans", 0)]
@@ -107,12 +107,12 @@ def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def shortened(value: bytes, longest: int = LONGEST) -> bytes | None:
+def upper_bound(value: bytes, longest: int = LONGEST) -> bytes | None:
     """An upper bound of at most so many bytes for all texts that begin like one; None is unbounded.
 
     Text is cut between code points and its last one raised, so that the bound is text again.
 
-    >>> shortened(b"short"), shortened(b"x" * 99) == b"x" * 31 + b"y", shortened(bytes([255]) * 99)
+    >>> upper_bound(b"short"), upper_bound(b"x" * 99) == b"x" * 31 + b"y", upper_bound(bytes([255]) * 99)
     (b'short', True, None)
     """
     if len(value) <= longest:
@@ -121,12 +121,12 @@ def shortened(value: bytes, longest: int = LONGEST) -> bytes | None:
     while cut > longest - 4 and value[cut] & 0xC0 == 0x80:
         cut -= 1
     try:
-        return _raised(value[:cut].decode("utf-8"))
+        return _prefix_successor(value[:cut].decode("utf-8"))
     except UnicodeDecodeError:
         return successor(value[:longest])
 
 
-def _raised(text: str) -> bytes | None:
+def _prefix_successor(text: str) -> bytes | None:
     """The least text above all that begin with this one: its last code point raised."""
     head = text.rstrip("\U0010ffff")
     if not head:
@@ -141,11 +141,11 @@ def _summary(
     return {"min": low, "max": high, "exact": exact, "nulls": nulls, "nans": nans, "rows": rows}
 
 
-def ordered(values: Any) -> Any:
+def cast_to_ordered(values: Any) -> Any:
     """Values in a type that Arrow orders as Spark does; strings as bytes, since they may not be UTF-8."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return ordered(values.cast(kind.value_type))
+        return cast_to_ordered(values.cast(kind.value_type))
     if pa.types.is_string(kind):
         return values.cast(pa.binary())
     if pa.types.is_large_string(kind) or pa.types.is_fixed_size_binary(kind):
@@ -177,7 +177,7 @@ _known: ContextVar[dict[tuple[int, Hashable], tuple[pa.Array, Any]] | None] = Co
 
 
 @contextmanager
-def sharing() -> Iterator[None]:
+def sharing_results() -> Iterator[None]:
     """Open a block in which results are kept, with the arrays they were computed of."""
     token = _known.set({})
     try:
@@ -190,7 +190,7 @@ def share(array: pa.Array, what: Hashable, compute: Callable[[], T]) -> T:
     """Return the result of ``compute``, or the one kept of the very same array under this name; read only.
 
     >>> values, counted = pa.array([1, 2]), []
-    >>> with sharing():
+    >>> with sharing_results():
     ...     [share(values, "length", lambda: counted.append(1) or len(values)) for _ in range(3)], counted
     ([2, 2, 2], [1])
     """
@@ -220,7 +220,7 @@ def _distinct(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(kind):
         array = array.cast(kind.value_type)
     elif pa.types.is_float16(kind) or str(kind).endswith("_view"):  # types of which Arrow finds no distinct values
-        array = ordered(array)
+        array = cast_to_ordered(array)
     return array.drop_null().unique()
 
 

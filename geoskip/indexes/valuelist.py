@@ -281,12 +281,12 @@ class ListMeets(ListedClause):
     def where(self, table: Postings) -> Condition:
         sets = decided(self.node, self.over, table.kind("values"))
         if sets is None:
-            return Refine(ALWAYS, self._evaluated, str(self))
+            return Refine(ALWAYS, self._evaluate_values, str(self))
         values = sets.true if self.wanted == IS_TRUE else sets.false
         null = bool(sets.of_null & self.wanted)
         return passes({"values": values}, self.part, null=null, unlisted=bool(values))
 
-    def _evaluated(self, table: Postings, places: Places) -> Mask:
+    def _evaluate_values(self, table: Postings, places: Places) -> Mask:
         """Evaluate the condition for each listed value, once a snapshot."""
         for known, packed in self._found:
             if known is table:

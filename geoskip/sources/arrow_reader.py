@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
-from geoskip.indexes.stored_bounds import CachedSummary, sharing
+from geoskip.indexes.stored_bounds import CachedSummary, sharing_results
 from geoskip.sources.footers import (
     Footer,
     IndexPlan,
@@ -198,7 +198,7 @@ def read_files(
 
 def _summarise_files(files: Iterable[_FileInProgress]) -> list[FileResult]:
     """Summarise the values that were read of some files, and return the files' results."""
-    with sharing():
+    with sharing_results():
         for file in files:
             if file.gatherer is not None:
                 file.attempt(partial(file.summarise, file.gatherer))

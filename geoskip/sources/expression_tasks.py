@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geoskip.indexes.base import Index, SourceColumn, Summary
-from geoskip.indexes.stored_bounds import sharing
+from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.sources.arrow_reader import (
     SPARK,
     FileResult,
@@ -66,7 +66,7 @@ class _DistinctValues(Index):
         self.column = column
         self.type = type
 
-    def _named(self) -> str:
+    def _spec_text(self) -> str:
         return self.column
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
@@ -281,9 +281,9 @@ def _summarise_group(
         for start in range(0, max(1, len(positions[0])), _ROWS_AT_ONCE):
             chosen = [pa.array(positions[at][start : start + _ROWS_AT_ONCE]) for at in over]
             values = [column.take(rows) for column, rows in zip(columns, chosen, strict=True)]
-            with sharing():
+            with sharing_results():
                 found = tuple(collect_summary(index, [values[n] for n in numbers]) for _, index, numbers in plans)
             parts.append(RowSummaries(len(chosen[0]), found))
-        with sharing():
+        with sharing_results():
             store_summaries([(result, named, parts)], _READER)
     return [result for result, _ in group.files]

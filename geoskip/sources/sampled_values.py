@@ -86,7 +86,7 @@ class _SampledValues(Index):
     def expressions(self) -> tuple[str, ...]:
         return self.texts
 
-    def _named(self) -> str:
+    def _spec_text(self) -> str:
         return self.name
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.indexes.base import Index
-from geoskip.indexes.stored_bounds import sharing
+from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.sources.arrow_reader import FileResult, ValueGatherer, cache_zip_directories, read_files
 from geoskip.sources.footers import IndexPlan
 
@@ -73,7 +73,7 @@ def summarising_task(
         yield payload_batch(done)
 
     def finished(path: str, gatherer: ValueGatherer) -> bytes:
-        with sharing():
+        with sharing_results():
             return pickle.dumps((plain_uri(decoded(path)), gatherer.finish()))
 
     return collect

@@ -158,7 +158,7 @@ def disjoint_as_the_negation_of_touch(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a geometry touches all sides of its box where no other shares it", geometries)
 def one_of_several_touches_every_side(patch: pytest.MonkeyPatch) -> None:
-    attribute(patch, BoxUnits, "alone", lambda units, places: np.ones(len(places), dtype=bool))
+    attribute(patch, BoxUnits, "has_one_geometry", lambda units, places: np.ones(len(places), dtype=bool))
 
 
 @mutant("a geometry touches the sides of its box, nothing more", geometries)
@@ -238,7 +238,7 @@ def axes_by_position(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("shrinking is no identity", geometries)
 def a_part_is_the_whole(patch: pytest.MonkeyPatch) -> None:
-    attribute(patch, BoxTransform, "within", lambda view: view)
+    attribute(patch, BoxTransform, "inner_view", lambda view: view)
 
 
 @mutant("an end of a line does not touch the sides of its box", elsewhere)

@@ -17,7 +17,7 @@ from geoskip import predicates as p
 from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.stored_bounds import LONGEST, shortened
+from geoskip.indexes.stored_bounds import LONGEST, upper_bound
 from geoskip.planner import Labeller
 from tests.support.harness import COLUMNS, call, canned, leaves, sound
 from tests.support.planting import Inverted, Patch, before, function, rewritten, summary
@@ -248,7 +248,7 @@ def bounds_in_utf16_order(patch: pytest.MonkeyPatch) -> None:
     def collect(original: Any, index: MinMax, values: Any) -> Any:
         units = sorted(_texts(values), key=lambda raw: raw.decode("utf-8", "replace").encode("utf-16-be"))
         found = original(index, values)
-        return {**found, "min": units[0][:LONGEST], "max": shortened(units[-1])} if units else found
+        return {**found, "min": units[0][:LONGEST], "max": upper_bound(units[-1])} if units else found
 
     before(patch, MinMax, "collect", collect)
 

@@ -90,7 +90,7 @@ class BoxTransform:
         """Return the view of one of the coordinates, never EMPTY; the box is no longer the least."""
         return replace(self, slack=True, total=True, point=True)
 
-    def within(self) -> BoxTransform:
+    def inner_view(self) -> BoxTransform:
         """Return the view of something inside the box."""
         return replace(self, slack=True, total=False, point=False)
 
@@ -119,7 +119,7 @@ class BoxTransform:
         west, south, east, north = west - self.dx, south - self.dy, east - self.dx, north - self.dy
         return Envelope(south, west, north, east) if self.flip else Envelope(west, south, east, north)
 
-    def unviewed(self, shape: BaseGeometry) -> BaseGeometry:
+    def preimage(self, shape: BaseGeometry) -> BaseGeometry:
         """Return where a shape lies for the indexed geometry that is compared with the viewed one."""
 
         def back(xy: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -213,7 +213,7 @@ class _ShapeClause(GeoClause):
         """Return the shape; with a distance, the area within it."""
         distance = getattr(self, "distance", 0)
         shape = shapely.buffer(self.shape.geometry, distance, quad_segs=32) if distance > 0 else self.shape.geometry
-        return self.view.unviewed(shape)
+        return self.view.preimage(shape)
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class BoxDiffers(_ShapeClause):
         same = boxes.inside(self.shape.envelope)
         same[same] = self.shape.covers(boxes.take(same))
         if not self.view.slack:
-            alone = np.flatnonzero(~same & units.alone(places))
+            alone = np.flatnonzero(~same & units.has_one_geometry(places))
             for side in boxes.take(alone).sides():
                 same[alone] |= self.shape.covers(side)
         return same
@@ -332,10 +332,10 @@ class BoxComesWithin(_ShapeClause):
         if self.view.vanishes(table.scale):
             return ALWAYS
         reach = self.distance + 4 * float(margin(max(self.shape.envelope.scale, table.scale), self.distance))
-        near = self._near(table, [self.shape.envelope.grow(max(reach, 0.0))], self._within)
+        near = self._near(table, [self.shape.envelope.grow(max(reach, 0.0))], self._boxes_within)
         return any_holds([near, UnitSort.EMPTY.condition])
 
-    def _within(self, units: BoxUnits, places: Integers) -> Mask:
+    def _boxes_within(self, units: BoxUnits, places: Integers) -> Mask:
         return self.shape.comes_within(self._seen(units, places), self.distance)
 
     def __str__(self) -> str:
@@ -349,9 +349,9 @@ class BoxGoesBeyond(_ShapeClause):
     distance: float
 
     def where(self, table: Table) -> Condition:
-        return self._not_all(table, [self.shape.envelope.grow(max(self.distance, 0.0))], self._within)
+        return self._not_all(table, [self.shape.envelope.grow(max(self.distance, 0.0))], self._boxes_within)
 
-    def _within(self, units: BoxUnits, places: Integers) -> Mask:
+    def _boxes_within(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)
         least = self.distance - margin(np.maximum(boxes.scale(), self.shape.envelope.scale), self.distance)
         return np.asarray(self.shape.farthest(boxes) < np.minimum(least, LARGEST))
@@ -376,14 +376,14 @@ class BoxCompares(GeoClause):
         if self.view.vanishes(table.scale):
             return ALWAYS
         axis = "xy"[self.axis ^ (self.view.flip and not self.view.slack)]
-        boxes = self._compared(f"{axis}min", f"{axis}max")
+        boxes = self._axis_condition(f"{axis}min", f"{axis}max")
         if self.view.slack:  # each box has a margin of its own
             plain = boxes
-            boxes = self._code(self._reached(table), lambda *given: evaluate(plain, _Seen(self._seen(*given))))
+            boxes = self._code(self._half_plane(table), lambda *given: evaluate(plain, _Seen(self._seen(*given))))
         half = (UnitSort.ONLY_X, UnitSort.ONLY_Y)[self.axis]
         return any_holds([boxes, half.condition, UnitSort.WILD.condition])
 
-    def _reached(self, table: Table) -> Condition:
+    def _half_plane(self, table: Table) -> Condition:
         """The condition on boxes that, as viewed, may meet the half-plane or the line of a single literal."""
         if self.op == "not in" or len(self.bounds) > 1:
             return UnitSort.BOX.condition
@@ -392,7 +392,7 @@ class BoxCompares(GeoClause):
         ends = (low, -math.inf, high, math.inf) if self.axis == 0 else (-math.inf, low, math.inf, high)
         return window(self.view.back(Envelope(*ends), table.scale))
 
-    def _compared(self, least: str, most: str) -> Condition:
+    def _axis_condition(self, least: str, most: str) -> Condition:
         """The condition on the ends of an axis, which are finite."""
         bounds = np.clip(np.array(self.bounds, dtype=np.float64), -_FARTHEST, _FARTHEST)
         low, high = bounds[0].tolist()

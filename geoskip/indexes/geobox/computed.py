@@ -91,14 +91,14 @@ class BoxPasses(GeoClause):
 
     def _passes(self, units: BoxUnits, places: Integers) -> Mask:
         named = {coordinate.name: coordinate for coordinate in self.coordinates}
-        files = units.derived(self.coordinates, lambda: UnitFiles(units, named))
+        files = units.compute_once(self.coordinates, lambda: UnitFiles(units, named))
         return keep_mask(self.inner, files)[places]
 
     def __str__(self) -> str:
         return f"{self.index} has a box with {self.inner}"
 
 
-def computed(index: GeoBox, node: Predicate) -> Clause | None:
+def computed_clause(index: GeoBox, node: Predicate) -> Clause | None:
     """A clause for a predicate over something computed from the coordinates of a pair, or None."""
     axes = {uncast(bound): axis for axis, bound in reversed([*enumerate(index.bound)])}
     read: dict[str, Coordinate] = {}

@@ -88,7 +88,7 @@ class _Globe(GeoClause):
     def outline(self) -> BaseGeometry:
         """Return the circle around the place, the place itself if it has no size or half of the globe."""
         if not 0 < self.distance < self.earth.least * np.pi / 2:
-            return self.view.unviewed(shapely.Point(self.longitude, self.latitude))
+            return self.view.preimage(shapely.Point(self.longitude, self.latitude))
         import pyproj  # workers, which build boxes, have no need of it
 
         radius = self.earth.least
@@ -97,7 +97,7 @@ class _Globe(GeoClause):
         lng, lat = (np.full(len(bearings), place) for place in (self.longitude, self.latitude))
         x, y, _ = earth.fwd(lng, lat, bearings, np.full(len(bearings), self.distance))
         around = self.longitude + (np.asarray(x) - self.longitude + 180) % 360 - 180
-        return self.view.unviewed(shapely.LineString(np.column_stack([around, y])[[*range(len(bearings)), 0]]))
+        return self.view.preimage(shapely.LineString(np.column_stack([around, y])[[*range(len(bearings)), 0]]))
 
     def _place(self) -> str:
         return f"{self.distance:g} of ({self.longitude:g}, {self.latitude:g}) on the globe"
@@ -124,10 +124,10 @@ class GlobeComesWithin(_Globe):
         return self.distance / self.earth.least
 
     def _off_globe(self, units: BoxUnits, places: Integers) -> Mask:
-        def known() -> Mask:
+        def globe_mask() -> Mask:
             return on_sphere(self.view.boxes(units.boxes))
 
-        return ~np.asarray(units.derived(("on the globe", self.view), known))[places]
+        return ~np.asarray(units.compute_once(("on the globe", self.view), globe_mask))[places]
 
     def _in_caps(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._centroid_boxes(units, places)
@@ -155,13 +155,13 @@ class GlobeGoesBeyond(_Globe):
     """
 
     def where(self, table: Table) -> Condition:
-        return self._not_all(table, self._windows(self._angle, table.scale), self._within)
+        return self._not_all(table, self._windows(self._angle, table.scale), self._boxes_within)
 
     @property
     def _angle(self) -> float:
         return self.distance / self.earth.most
 
-    def _within(self, units: BoxUnits, places: Integers) -> Mask:
+    def _boxes_within(self, units: BoxUnits, places: Integers) -> Mask:
         upper = upper_angle(self._centroid_boxes(units, places), self.longitude, self.latitude)
         near = (upper + self._angular_slack(upper) < self._angle) & (upper < math.pi - 1e-6)
         return np.asarray(near & on_sphere(self._seen(units, places)))
@@ -199,7 +199,7 @@ def lower_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:
     inside = (past_west <= width) | (width >= 360) | (past_west >= 360 - 1e-9)
     gap = np.maximum(np.maximum(south - phi, phi - north), 0)
     to_east = np.mod(boxes.xmax - longitude, 360.0)
-    delta = np.radians(np.minimum(_folded(past_west), _folded(to_east)))
+    delta = np.radians(np.minimum(_fold_angles(past_west), _fold_angles(to_east)))
     nearest = np.arctan2(math.sin(phi), math.cos(phi) * np.cos(delta))
     on_edge = (delta < np.pi / 2) & (nearest >= south) & (nearest <= north)
     at_ends = np.minimum(haversine(phi, south, delta), haversine(phi, north, delta))
@@ -242,6 +242,6 @@ def windows(longitude: float, latitude: float, angle: float, farthest: float) ->
     return found or [Envelope(longitude, south, longitude, north)]
 
 
-def _folded(degrees: Floats) -> Floats:
+def _fold_angles(degrees: Floats) -> Floats:
     """The absolute angle of degrees in 0..360, as 0..180."""
     return np.minimum(degrees, 360.0 - degrees)

@@ -58,7 +58,7 @@ from geoskip.indexes.geobox.collect import (
     collect_pairs,
     merge,
 )
-from geoskip.indexes.geobox.computed import computed
+from geoskip.indexes.geobox.computed import computed_clause
 from geoskip.indexes.geobox.globe import Cap, Earth, GlobeComesWithin, GlobeGoesBeyond
 from geoskip.indexes.geobox.units import UnitSort
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
@@ -337,7 +337,7 @@ class GeoBox(_GeometryClauses, Index):
             case d.SameBox():
                 return below
             case d.InsideBox():
-                return below.within()
+                return below.inner_view()
             case d.Vertex():
                 return below.vertex()
             case d.Flipped():
@@ -359,7 +359,7 @@ class GeoBox(_GeometryClauses, Index):
 
     def clause(self, node: Predicate) -> Clause | None:
         found = self._coordinate_clause(node)
-        return computed(self, node) if found is None and self.is_pair else found
+        return computed_clause(self, node) if found is None and self.is_pair else found
 
     def _coordinate_clause(self, node: Predicate) -> Clause | None:
         """Return the clause of a comparison of a coordinate itself, or of IS NULL."""

@@ -106,11 +106,11 @@ class DistanceMeets(DistanceClause):
         if self.low > self.high:
             return f"{self.origins.name} has rows without a distance"
         if self.low == self.high:
-            return f"{self.origins.name} may be {self.low:g} from {_shown(self.point)}"
+            return f"{self.origins.name} may be {self.low:g} from {_point_text(self.point)}"
         if self.high == math.inf:
-            return f"{self.origins.name} may be {self.low:g} or more from {_shown(self.point)}"
+            return f"{self.origins.name} may be {self.low:g} or more from {_point_text(self.point)}"
         within = f"{self.high:g}" if self.low <= 0 else f"{self.low:g} to {self.high:g}"
-        return f"{self.origins.name} may be within {within} of {_shown(self.point)}"
+        return f"{self.origins.name} may be within {within} of {_point_text(self.point)}"
 
 
 def _least(limit: float, added: float) -> float:
@@ -138,7 +138,7 @@ class DistanceLeaves(DistanceClause):
         return any_holds([found, *_NULLS[self.nulls]])
 
     def __str__(self) -> str:
-        return f"{self.origins.name} may be other than {self.distance:g} from {_shown(self.point)}"
+        return f"{self.origins.name} may be other than {self.distance:g} from {_point_text(self.point)}"
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class HasNullDistance(DistanceClause):
         return f"{self.origins.name} has {'values' if self.turned else 'nulls'}"
 
 
-def _shown(point: Any) -> str:
+def _point_text(point: Any) -> str:
     if isinstance(point, Sequence) and not isinstance(point, str):
         shown = ", ".join(f"{part:g}" if isinstance(part, float) else repr(part) for part in point[:4])
         return f"({shown}, ...)" if len(point) > 4 else f"({shown})"
@@ -195,7 +195,7 @@ class Distance:
         return None
 
     def _point(self) -> Any:
-        return self.index.required().point(self.constants, self.index.origins[0])
+        return self.index.required_metric().point(self.constants, self.index.origins[0])
 
     def compares(self, op: str, value: Any) -> Clause | None:
         """Return the clause "some distance may satisfy a comparison"; None if unknown.

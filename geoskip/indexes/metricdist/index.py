@@ -99,7 +99,7 @@ class MetricDist(Index):
         spec = {"kind": self.kind, "exprs": self.exprs, "metric": self.metric, "function": self.function or ""}
         return {**spec, "origins": _origins_to_json(self.origins) if self.is_resolved else self.origins}
 
-    def _named(self) -> str:
+    def _spec_text(self) -> str:
         return f"{self.kind}({', '.join(self.exprs)}, metric={self.metric})"
 
     @property
@@ -113,9 +113,9 @@ class MetricDist(Index):
         """``struct<lo, hi, gaps, rows, nulls, blanks, odd>``."""
         if why := self.unavailable():
             raise InvalidSpecificationError(f"{self}: {why}")
-        if said := self.required().refusal([column.type for column in columns]):
+        if said := self.required_metric().refusal([column.type for column in columns]):
             raise UnsupportedColumnError(f"{self}: {said}")
-        return summary_type(self.required())
+        return summary_type(self.required_metric())
 
     def prepare(self, *sample: pa.Array) -> Index:
         """Return the index with origins chosen from a sample, far apart from one another.
@@ -124,7 +124,7 @@ class MetricDist(Index):
         """
         if self.is_resolved:
             return self
-        metric = self.required()
+        metric = self.required_metric()
         points = metric.points(sample).data
         if isinstance(metric, UserMetric) and (wrong := counter_example(metric, points)):
             raise InvalidSpecificationError(f"{self.metric} is no metric: {wrong}; an index on it would lose rows")
@@ -141,12 +141,12 @@ class MetricDist(Index):
     def collect(self, *values: pa.Array) -> Mapping[str, Any] | None:
         if not self.is_resolved:
             raise InvalidSpecificationError(f"{self} has no origins yet: call prepare(values of some rows) first")
-        return collect(self.required(), self.origins, values) if self.origins else None
+        return collect(self.required_metric(), self.origins, values) if self.origins else None
 
     def merge(self, summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        return merge(self.required(), summaries)
+        return merge(self.required_metric(), summaries)
 
-    def required(self) -> Metric:
+    def required_metric(self) -> Metric:
         """Return the metric; raises InvalidSpecificationError if the declared function is another one now."""
         found: Metric | None = self.__dict__["_metric"]
         if found is None:
@@ -272,7 +272,7 @@ class MetricDist(Index):
 
     def pivots(self) -> Pivots:
         """Return the origins with their stored distances."""
-        return Pivots(str(self), self.required(), self.origins)
+        return Pivots(str(self), self.required_metric(), self.origins)
 
 
 def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str | None]:

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from geoskip.clauses import Mask
 from geoskip.errors import DatasetNotFoundError, GeoskipError
 from geoskip.indexes.base import Index
-from geoskip.indexes.stored_bounds import sharing
+from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.layout.arrangement import Arrangement
 from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout
@@ -254,7 +254,7 @@ def _summarise_rows(rows: SampledRows, numbers: Ints, part: Mask, files: int, he
     for number in range(files):
         start, end = int(starts[number]), int(starts[number + 1])
         place = rows.folders[rows.groups[chosen[start]]] if end > start else rows.folders[0]
-        with sharing():
+        with sharing_results():
             summaries = tuple(
                 collect_summary(index, [column.slice(start, end - start) for column in some])
                 for (_, index), some in zip(plans, columns, strict=True)

@@ -50,7 +50,7 @@ from geoskip.conditions import (
     union,
 )
 from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys, is_bytes, physical
-from geoskip.indexes.postings import Postings, mirrored
+from geoskip.indexes.postings import Postings, reverse_bytes
 from geoskip.indexes.range_clauses import HasNulls
 from geoskip.metadata import FileMetadata, IndexEntry
 
@@ -362,7 +362,7 @@ def _cells_of(lists: Sequence[pa.Array], *, turned: bool) -> tuple[list[list[Cel
         lengths = np.asarray(array.value_lengths().fill_null(0)).astype(np.int64)
         owner = np.repeat(np.arange(length), lengths)
         values = physical(array.flatten())
-        keys, sizes, fits = _keys(mirrored(values.cast(pa.large_binary())) if turned else values)
+        keys, sizes, fits = _keys(reverse_bytes(values.cast(pa.large_binary())) if turned else values)
         count += lengths
         np.add.at(size, owner, sizes)
         short[owner[~fits]] = False

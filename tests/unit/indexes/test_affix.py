@@ -16,7 +16,7 @@ from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.affix import Affix
 from geoskip.indexes.base import SourceColumn, index_from_json
-from geoskip.indexes.postings import mirrored
+from geoskip.indexes.postings import reverse_bytes
 from geoskip.metadata import FileMetadata
 from tests.support.evaluator import outcomes
 from tests.support.harness import COLUMNS, World, sound
@@ -156,7 +156,7 @@ def test_many_files_with_many_entries_are_found_as_one_by_one(kind: type[Any]) -
 
 def test_reading_backwards_twice_is_reading() -> None:
     texts = pa.array([b"abc", b"", "é".encode(), b"xy"], pa.large_binary())
-    assert mirrored(mirrored(texts[1:])).to_pylist() == texts[1:].to_pylist()
+    assert reverse_bytes(reverse_bytes(texts[1:])).to_pylist() == texts[1:].to_pylist()
 
 
 @pytest.mark.parametrize("kind", BOTH)

@@ -23,7 +23,7 @@ from geoskip.indexes.base import Index, SourceColumn, index_from_json
 from geoskip.indexes.bloom_hash import bits_for, filter_of, hashes_of
 from geoskip.indexes.hybrid import list_costs_less
 from geoskip.indexes.postings import postings_of
-from geoskip.indexes.stored_bounds import sharing
+from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.metadata import FileMetadata
 from geoskip.planner import clause_for
 from tests.support.harness import COLUMNS, POOLS, TYPES, array_of
@@ -228,7 +228,7 @@ def test_files_that_are_fitted_together_store_what_each_does_alone(name: str) ->
     files += [pa.nulls(3, files[0].type), files[0], pa.array(range(70_000), pa.int64())]
     sizes = [0, 0, 10**9, 0, 0, 10**9, 0, 0, 0, 0]
     alone = [index.for_files([index.collect(file) or {}], [size])[0] for file, size in zip(files, sizes, strict=True)]
-    with sharing():
+    with sharing_results():
         together = index.for_files([index.collect(file) or {} for file in files], sizes)
     assert list(map(repr, together)) == list(map(repr, alone))
     for file, size, stored in zip(files, sizes, together, strict=True):

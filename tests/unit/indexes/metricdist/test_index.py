@@ -264,7 +264,7 @@ def test_another_function_of_the_name_does_not_meet_old_summaries() -> None:
     with mappings():
         geoskip.declare(old, metric=True, version="1")
         spec = MetricDist("x", metric="twice", origins=[0.0]).to_json()
-        assert index_from_json(spec).required().name == "twice"  # type: ignore[attr-defined]
+        assert index_from_json(spec).required_metric().name == "twice"  # type: ignore[attr-defined]
         geoskip.declare(old, metric=True, version="2")
         assert index_from_json(spec).clause(p.Comparison("<", D, p.Literal(1.0))) is None
         with pytest.raises(InvalidSpecificationError, match="another twice"):
