@@ -251,11 +251,11 @@ def _dataset(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
 
 def _permissions(path: str, metadata: MetadataOptions) -> Finding:
     """Permission to read the data and to write the metadata."""
-    from geoskip.engines.folder_listing import listed, located
+    from geoskip.engines.folder_listing import list_folder, locate
 
-    root, below = located(path)
+    root, below = locate(path)
     try:
-        files = len(listed(root, below))
+        files = len(list_folder(root, below))
     except PermissionError as error:
         way_out = "let this user read it, or run as one who may"
         return Finding("fail", "permissions", f"{error.filename or path} cannot be read", way_out)

@@ -111,7 +111,7 @@ def _came_along(path: str, store: Store, snapshot: Snapshot) -> bool:
 
 def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
     """Counts of files new or changed since the snapshot, and of those gone; None if not to be seen."""
-    from geoskip.engines.folder_listing import located, table_format
+    from geoskip.engines.folder_listing import locate, table_format
     from geoskip.engines.matched_snapshot import FileMatch
     from geoskip.engines.table_listing import listed_now
     from geoskip.errors import GeoskipError
@@ -119,7 +119,7 @@ def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
 
     root = local_path(snapshot.header.root)
     try:
-        if root is None or not is_local(path) or Path(path).is_file() or not Path(root).is_dir() or located(root)[1]:
+        if root is None or not is_local(path) or Path(path).is_file() or not Path(root).is_dir() or locate(root)[1]:
             return None
         match = FileMatch.of(snapshot, listed_now(root))
     except (GeoskipError, OSError):

@@ -184,9 +184,9 @@ def _why_spark(path: str, metadata: MetadataOptions, spark: SparkOptions) -> str
 
 def _folder(path: str, metadata: MetadataOptions) -> Path:
     """Folder of the metadata of a local dataset, or of what is below it."""
-    from geoskip.engines.folder_listing import FOLDER, located
+    from geoskip.engines.folder_listing import FOLDER, locate
 
-    return Path(metadata.folder_of([path]) if metadata.metadata else os.path.join(located(path)[0], FOLDER))
+    return Path(metadata.folder_of([path]) if metadata.metadata else os.path.join(locate(path)[0], FOLDER))
 
 
 def _plain(file: str) -> str:

@@ -28,7 +28,7 @@ _OF_DUCKDB = (
 def is_agreed(call: Call) -> bool:
     """True for a function of which every reader computes what Spark does."""
     if (call.implementation or "").startswith("python:"):
-        found = _offered(call.name.lower().removeprefix("shapely_"))
+        found = _offered_function(call.name.lower().removeprefix("shapely_"))
         return found is not None and found[1] == call.implementation
     return call.implementation in _CLASSES
 
@@ -43,7 +43,7 @@ def spatial_call(name: str, arguments: tuple[Predicate, ...], dialect: str) -> C
             return None
         if name.lower() != "st_geomfromwkb":
             arguments = tuple(map(_as_geometry, arguments))
-    found = _offered(name.lower())
+    found = _offered_function(name.lower())
     if found is None:
         return None
     shown, implementation, flags, returns = found
@@ -57,7 +57,7 @@ def _as_geometry(argument: Predicate) -> Predicate:
 
 
 @cache
-def _offered(name: str) -> tuple[str, str, tuple[str, ...], str] | None:
+def _offered_function(name: str) -> tuple[str, str, tuple[str, ...], str] | None:
     """The name, implementation, flags and type of a function that a library offers, or None."""
     function = offered_by_name().get(name)
     if function is None:

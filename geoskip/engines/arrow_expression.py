@@ -90,7 +90,7 @@ def predicate_of_arrow(
     finer = schema is None or any(_has_nanoseconds(column.type) for column in schema)
     builder = Builder(columns, Engine(ieee=True, finer=finer, wraps=finer), names=names)
     try:
-        found = builder.condition(_read(expression, builder))
+        found = builder.condition(_parse_expression(expression, builder))
     except UnknownColumnError:
         raise
     except Exception as error:  # of another Arrow, or what cannot be pickled
@@ -104,7 +104,7 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.unit == "ns"
 
 
-def _read(expression: Any, builder: Builder) -> Any:
+def _parse_expression(expression: Any, builder: Builder) -> Any:
     """Build an expression's operand or condition from its serialized form, without recursion."""
     buffer = expression.__reduce__()[1][0]
     batch = pa.ipc.open_file(buffer).get_batch(0)
@@ -142,13 +142,13 @@ def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: 
         case _, (left, right) if name in _COMPARISONS:
             return builder.compare(_COMPARISONS[name], left, right)
         case "invert", (child,):
-            return builder.condition(child).negated()
+            return builder.condition(child).negate()
         case (("and" | "and_kleene"), _):
             return builder.both(arguments)
         case (("or" | "or_kleene"), _):
             return builder.either(arguments)
         case (("and_not" | "and_not_kleene"), (left, right)):
-            return builder.both([left, builder.condition(right).negated()])
+            return builder.both([left, builder.condition(right).negate()])
         case "xor", (left, right):
             return builder.differ(left, right)
         case "if_else", (test, then, other):
@@ -156,7 +156,7 @@ def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: 
         case "is_null", (child,):
             return builder.is_null(child, or_nan=not given or bool(given["nan_is_null"].as_py()))
         case "is_valid", (child,):
-            return builder.is_null(child).negated()
+            return builder.is_null(child).negate()
         case "is_nan", (child,):
             return builder.is_nan(child)
         case "is_finite", (child,):

@@ -280,11 +280,11 @@ class ParquetData:
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         """Collect the summaries of some files."""
         files = self.state.files.among(map(self._uri, paths))
-        rows = build_rows(self.root, entries, files, partial(self._read, entries), self._relisted)
+        rows = build_rows(self.root, entries, files, partial(self._summarise_files, entries), self._current_files)
         self.built += rows
         return BuildResult(rows.rows, rows.excluded, self.readers())
 
-    def _relisted(self) -> FileListing:
+    def _current_files(self) -> FileListing:
         return state_of(self.source.paths).files
 
     def _uri(self, path: str) -> str:
@@ -334,19 +334,19 @@ class ParquetData:
     def choose(self, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
         """Entries with indexes that have chosen their parameters from a sample."""
 
-        def read(
+        def read_sample(
             samples: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_process: bool
         ) -> Mapping[str, FileResult]:
-            return self._read(samples, files)
+            return self._summarise_files(samples, files)
 
         def types(index: Index) -> list[pa.DataType]:
             return [sql_type(expression.type).arrow or pa.null() for expression in index.bound]
 
-        return prepared(entries, list(self.state.files), read, types)
+        return prepared(entries, list(self.state.files), read_sample, types)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> dict[str, FileResult]:
+    def _summarise_files(self, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> dict[str, FileResult]:
         """Summaries of files by their URIs."""
         settings = self.relation.settings
         modes = (settings.get(f"spark.sql.parquet.{kind}RebaseModeInRead") for kind in ("datetime", "int96"))
@@ -363,11 +363,11 @@ class ParquetData:
         title = f"reading {count_of(len(named), 'file')}"
         with delayed_progress(title, "files", len(named)) as advance, ExitStack() as stack:
             if self.threads == 1:
-                results: Iterator[list[FileResult]] = map(reader.read, chunks)
+                results: Iterator[list[FileResult]] = map(reader.read_chunk, chunks)
             else:
                 pool = ThreadPoolExecutor(self.threads, "geoskip-build")
                 stack.callback(pool.shutdown, cancel_futures=True)
-                futures: list[Future[list[FileResult]]] = [pool.submit(reader.read, chunk) for chunk in chunks]
+                futures: list[Future[list[FileResult]]] = [pool.submit(reader.read_chunk, chunk) for chunk in chunks]
                 results = (future.result() for future in as_completed(futures))
             for some in results:
                 found |= {result.path: result for result in some}
@@ -396,7 +396,7 @@ class _ChunkReader:
                 others.append(plan)
         return cls(tuple(plain), tuple(others), every, rules)
 
-    def read(self, files: Sequence[tuple[str, str]]) -> list[FileResult]:
+    def read_chunk(self, files: Sequence[tuple[str, str]]) -> list[FileResult]:
         """Summaries of files given as (URI, local path)."""
         if not self.plain:
             return [read_values(uri, local, self.every, self.rules) for uri, local in files]
@@ -407,12 +407,12 @@ class _ChunkReader:
             if result.problem == SPARK:
                 result = read_values(result.path, local, self.every, self.rules)
             elif result.problem is None and self.others:
-                result = _joined(result, read_values(result.path, local, self.others, self.rules))
+                result = _merge_results(result, read_values(result.path, local, self.others, self.rules))
             found.append(result)
         return found
 
 
-def _joined(one: FileResult, other: FileResult) -> FileResult:
+def _merge_results(one: FileResult, other: FileResult) -> FileResult:
     """Results of one file for different indexes as one."""
     if other.problem is not None:
         return other

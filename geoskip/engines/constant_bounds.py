@@ -84,7 +84,7 @@ class Constant:
         return isinstance(self.value, float) and math.isnan(self.value)
 
 
-def compared(op: str, column: Column, constant: Constant, engine: Engine) -> tuple[Predicate, Predicate] | str:
+def comparison(op: str, column: Column, constant: Constant, engine: Engine) -> tuple[Predicate, Predicate] | str:
     """Compare a column with a constant that is not null.
 
     Parameters
@@ -102,9 +102,9 @@ def compared(op: str, column: Column, constant: Constant, engine: Engine) -> tup
         What Spark finds TRUE where the engine finds the comparison TRUE, and where it is FALSE; or the reason why
         nothing is known.
 
-    >>> compared("!=", Column("x", "double"), Constant("float", math.nan), Engine(ieee=True))
+    >>> comparison("!=", Column("x", "double"), Constant("float", math.nan), Engine(ieee=True))
     (x IS NOT NULL, False)
-    >>> compared(">", Column("d", "decimal(10,2)"), Constant.number("decimal", Decimal("1.505")), Engine(ieee=True))
+    >>> comparison(">", Column("d", "decimal(10,2)"), Constant.number("decimal", Decimal("1.505")), Engine(ieee=True))
     (d > 1.50, d <= 1.50)
     """
     kind = sql_type(column.type)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from geoskip.engines.extras import required
+from geoskip.engines.extras import require_package
 from geoskip.engines.folder_listing import FolderListing
 from geoskip.engines.usable_indexes import types_of_schema
 from geoskip.errors import GeoskipError, InvalidSpecificationError
@@ -24,7 +24,7 @@ _MAPPED = "delta.columnMapping.mode"
 def listed_table(root: str, below: str) -> FolderListing:
     """List the files of a table's latest version, of all or of those in one of its folders."""
     try:
-        table = opened(root, "a Delta table")
+        table = open_table(root, "a Delta table")
         actions = pa.table(table.get_add_actions(flatten=False)).combine_chunks()
         about, features = table.metadata(), table.protocol().reader_features or []
         types: dict[str, str] = types_of_schema(table.schema().to_json())
@@ -70,12 +70,12 @@ def listed_table(root: str, below: str) -> FolderListing:
     )
 
 
-def opened(root: str, caller: str) -> Any:
+def open_table(root: str, caller: str) -> Any:
     """Open a table with deltalake.
 
     Raises InvalidSpecificationError for a folder whose name it takes for that of another.
     """
-    table_class = required("deltalake", caller).DeltaTable
+    table_class = require_package("deltalake", caller).DeltaTable
     if unquote(os.path.abspath(root)) != os.path.abspath(root):
         raise InvalidSpecificationError(
             f"{root} is a Delta table in a folder whose name looks encoded, and the package deltalake would read the "

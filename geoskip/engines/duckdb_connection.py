@@ -23,23 +23,23 @@ from typing import TYPE_CHECKING, Any
 from geoskip.engines.duckdb_expression import UTC, predicate_of_duckdb
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_functions import SQL_TYPES, on_arrow
-from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, lowered
+from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, fold_case
 from geoskip.engines.duckdb_session import SPATIAL, Query, SessionFacts
 from geoskip.engines.duckdb_statement import (
     NotUnderstoodError,
     Parquet,
     functions_of,
     head_and_query,
-    named,
+    named_parameters,
     parquet_of,
-    parsed,
-    quoted,
-    spliced,
+    parse_query,
+    quote_name,
+    splice,
     token,
     with_parameters,
 )
-from geoskip.engines.extras import required
-from geoskip.engines.folder_listing import located
+from geoskip.engines.extras import require_package
+from geoskip.engines.folder_listing import locate
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate
 from geoskip.report import Report, Scan
@@ -59,7 +59,7 @@ def duckdb(connection: DuckDBPyConnection | None = None) -> NarrowedConnection:
     and names that :meth:`NarrowedConnection.register_dataset` gives to folders. Without a connection, it is DuckDB's
     default one, as for ``duckdb.sql``. Needs ``pip install 'geoskip[duckdb]'``.
     """
-    module = required("duckdb", "geoskip.duckdb()")
+    module = require_package("duckdb", "geoskip.duckdb()")
     if connection is not None and not isinstance(connection, module.DuckDBPyConnection):
         raise InvalidSpecificationError(f"geoskip.duckdb() wraps what duckdb.connect(...) returns, got {connection!r}")
     return NarrowedConnection(module.default_connection() if connection is None else connection)
@@ -144,14 +144,14 @@ class NarrowedConnection:
         """
         if not isinstance(name, str) or not name.strip():
             raise InvalidSpecificationError(f"register_dataset() takes a name for the folder, got {name!r}")
-        root, below = located(path)
+        root, below = locate(path)
         folder = os.path.join(root, below).rstrip("/")
         if store is not None or metadata is not None:
             self._files.datasets[folder] = (store, metadata)
-        self._viewed.pop(lowered(name), None)
+        self._viewed.pop(fold_case(name), None)
         self._files.listings.clear()
         self._make_view(name, folder)
-        self._names[lowered(name)] = folder
+        self._names[fold_case(name)] = folder
 
     def register_functions(self) -> list[str]:
         """Register the shapely-backed ``ST_`` functions over WKB, for databases without the spatial extension.
@@ -164,7 +164,7 @@ class NarrowedConnection:
             raise InvalidSpecificationError(
                 "the spatial extension is loaded and has ST_ functions of its own; use these, or another connection"
             )
-        arrow = required("duckdb.func", "register_functions()").ARROW
+        arrow = require_package("duckdb.func", "register_functions()").ARROW
         offered = {name: each for name, each in offered_by_name().items() if name.startswith("st_") and each.vectorised}
         for name, each in offered.items():
             self.connection.create_function(name, on_arrow(each), None, SQL_TYPES[each.returns], type=arrow)
@@ -180,19 +180,19 @@ class NarrowedConnection:
             except InvalidSpecificationError as error:  # a table that has deletion vectors by now
                 self._refused[name] = error
                 self._viewed.pop(name, None)
-                self._session(f"DROP VIEW IF EXISTS temp.{quoted(name)}", [])
+                self._session(f"DROP VIEW IF EXISTS temp.{quote_name(name)}", [])
             except (GeoskipError, NotUnderstoodError, OSError):  # the folder is gone: DuckDB says so if it is read
                 continue
 
     def _make_view(self, name: str, folder: str) -> None:
         names = self._files.of_folder(folder)
-        if names == self._viewed.get(lowered(name)):
+        if names == self._viewed.get(fold_case(name)):
             return
         if not names:
             raise InvalidSpecificationError(f"there are no files in {folder}; give the folder of a Parquet dataset")
         call = self._files.reader(folder).text(names)
-        self._session(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT * FROM {call}", [])
-        self._viewed[lowered(name)] = names
+        self._session(f"CREATE OR REPLACE TEMP VIEW {quote_name(name)} AS SELECT * FROM {call}", [])
+        self._viewed[fold_case(name)] = names
 
     # ---- running
 
@@ -208,7 +208,7 @@ class NarrowedConnection:
         """Run the narrowed text, or the original where DuckDB cannot bind the narrowed one."""
         import duckdb as module
 
-        text = self._narrowed(query, parameters) if isinstance(query, str) else None
+        text = self._narrow(query, parameters) if isinstance(query, str) else None
         if not isinstance(query, str):
             self._report = Report((), ("only statements given as texts are narrowed",))
         if text is not None:
@@ -222,11 +222,11 @@ class NarrowedConnection:
             return run(query)
         except module.CatalogException as error:
             for name, reason in self._refused.items():
-                if name in lowered(str(error)):
+                if name in fold_case(str(error)):
                     raise reason from error
             raise
 
-    def _narrowed(self, query: str, parameters: Any) -> str | None:
+    def _narrow(self, query: str, parameters: Any) -> str | None:
         """The text over fewer files, and the report; None for a statement that runs as it is."""
         import duckdb as module
 
@@ -236,9 +236,9 @@ class NarrowedConnection:
         try:
             head, body = head_and_query(query)
             statement = _Statement(
-                self._run, SessionFacts(self._session), self._files, self._names, query, named(parameters)
+                self._run, SessionFacts(self._session), self._files, self._names, query, named_parameters(parameters)
             )
-            text = head + statement.narrowed(body)
+            text = head + statement.narrow(body)
         except (NotUnderstoodError, module.Error, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
             why = str(error).partition("\n")[0]
             self._report = Report((), (f"the statement runs as it is written: {why}",))
@@ -267,11 +267,11 @@ class _Statement:
     unresolved: bool = False
     """True where a name may mean a view that is not seen through."""
 
-    def narrowed(self, query: str, above: list[Json] | None = None) -> str:
+    def narrow(self, query: str, above: list[Json] | None = None) -> str:
         """The text of a query over fewer files, given conditions on its output."""
         import duckdb as module
 
-        tree: Json = with_parameters(parsed(query, self.run), self.values)
+        tree: Json = with_parameters(parse_query(query, self.run), self.values)
         tokens = [start for start, _ in module.tokenize(query)]
         known: dict[int, Parquet | None] = {}
 
@@ -284,7 +284,7 @@ class _Statement:
             try:
                 found = parquet(ref)
                 if found is not None:
-                    return [name for name, _ in self.files.columns(found, self.files.found(found))]
+                    return [name for name, _ in self.files.columns(found, self.files.names_of(found))]
             except NotUnderstoodError:
                 return None
             return self.facts.columns(ref)
@@ -299,13 +299,13 @@ class _Statement:
                     pieces.append((start, stop, text))
             except NotUnderstoodError as error:
                 self.notes.append(f"a table of the query is left as it is: {error}")
-        return spliced(query, pieces) if pieces else query
+        return splice(query, pieces) if pieces else query
 
     # ---- tables
 
     def _parquet(self, ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
         found = parquet_of(ref, query, tokens)
-        name = lowered(ref.get("table_name", ""))
+        name = fold_case(ref.get("table_name", ""))
         if found is None and name in self.names and self.facts.view(ref) is not None:
             start, stop = self._span_of(ref, query, tokens)
             alias = "" if ref.get("alias") else ref["table_name"]
@@ -313,14 +313,14 @@ class _Statement:
         return found
 
     def _answer(self, parquet: Parquet, scan: TableScan) -> str | None:
-        names = self.files.found(parquet)
+        names = self.files.names_of(parquet)
         predicate, reasons = self._predicate(parquet, names, scan)
         if predicate is None:
             self.scans.append(self.files.all(parquet, names, reasons))
             return parquet.text(names) if parquet.folder else None
         by_file = bool(_BY_FILE.search(self.whole))
         zoned = self.facts.zone not in UTC
-        answer = self.files.narrowed(parquet, names, predicate, by_file=by_file, zoned=zoned)
+        answer = self.files.narrow(parquet, names, predicate, by_file=by_file, zoned=zoned)
         self.scans.append(replace(answer.scan, noted=(*reasons, *answer.scan.noted)))
         return None if answer.scan.files_kept == len(names) and not parquet.folder else answer.text
 
@@ -360,12 +360,12 @@ class _Statement:
             return None
         before = len(self.scans)
         try:
-            text = self.narrowed(body, scan.conditions)
+            text = self.narrow(body, scan.conditions)
         except NotUnderstoodError as error:
             del self.scans[before:]
             self.notes.append(f"the view {scan.ref['table_name']} is left as it is: {error}")
             return None
-        alias = "" if scan.ref.get("alias") else f" AS {quoted(scan.ref['table_name'])}"
+        alias = "" if scan.ref.get("alias") else f" AS {quote_name(scan.ref['table_name'])}"
         return None if text == body else f"({text}){alias}"
 
     @staticmethod

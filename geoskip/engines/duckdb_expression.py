@@ -22,9 +22,9 @@ from typing import Any
 import shapely
 
 from geoskip.engines.constant_bounds import Constant, Engine
-from geoskip.engines.duckdb_constants import EXACT_IN, fits, is_exact, scale_of, text_as, zoned
+from geoskip.engines.duckdb_constants import EXACT_IN, fits, instant_of, is_exact, scale_of, text_as
 from geoskip.engines.duckdb_geometries import distance_compared, shape, spatial_operand
-from geoskip.engines.duckdb_scopes import Json, lowered
+from geoskip.engines.duckdb_scopes import Json, fold_case
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
 from geoskip.predicates import (
     Call,
@@ -79,7 +79,7 @@ def predicate_of_duckdb(
     builder = Builder(columns, Engine(ieee=False))  # nanoseconds are cut to microseconds, not as Spark may cut them
     reader = _ConditionReader(builder, time_zone in UTC, spatial)
     try:
-        found = builder.both([reader.read(condition) for condition in conditions])
+        found = builder.both([reader.visit(condition) for condition in conditions])
     except (KeyError, TypeError, ValueError, RecursionError) as error:  # the tree of another DuckDB
         found = builder.unknown(f"a condition of DuckDB could not be read: {type(error).__name__}: {error}")
     return normalise(found.true), builder.reasons
@@ -90,34 +90,34 @@ class _ConditionReader:
 
     def __init__(self, builder: Builder, utc: bool, spatial: bool) -> None:
         self.builder, self.utc, self.spatial = builder, utc, spatial
-        self.names = {lowered(name): name for name in builder.columns}
+        self.names = {fold_case(name): name for name in builder.columns}
 
-    def read(self, node: Json) -> Any:
+    def visit(self, node: Json) -> Any:
         """Make an operand or a condition of a vertex and all below it."""
         builder, kind = self.builder, node["type"]
         match node["class"]:
             case "COLUMN_REF":
                 (name,) = node["column_names"]
-                return builder.column(self.names.get(lowered(name), name))
+                return builder.column(self.names.get(fold_case(name), name))
             case "CONSTANT":
                 return self._constant(node["value"])
             case "COMPARISON" if kind in _COMPARISONS:
-                return self._compared(_COMPARISONS[kind], self.read(node["left"]), self.read(node["right"]))
+                return self._compare(_COMPARISONS[kind], self.visit(node["left"]), self.visit(node["right"]))
             case "COMPARISON" if kind in ("COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"):
-                left, right = self._matched(self.read(node["left"]), self.read(node["right"]))
+                left, right = self._match_operands(self.visit(node["left"]), self.visit(node["right"]))
                 same = builder.equal_or_both_null(left, right)
-                return same if kind == "COMPARE_NOT_DISTINCT_FROM" else same.negated()
+                return same if kind == "COMPARE_NOT_DISTINCT_FROM" else same.negate()
             case "CONJUNCTION":
-                parts = list(map(self.read, node["children"]))
+                parts = list(map(self.visit, node["children"]))
                 return builder.both(parts) if kind == "CONJUNCTION_AND" else builder.either(parts)
             case "BETWEEN":
-                return self._between(*(self.read(node[part]) for part in ("input", "lower", "upper")))
+                return self._range_condition(*(self.visit(node[part]) for part in ("input", "lower", "upper")))
             case "CAST" if not node["try_cast"]:
-                return self._cast(self.read(node["child"]), node["cast_type"])
+                return self._cast(self.visit(node["child"]), node["cast_type"])
             case "OPERATOR":
-                return self._operator(kind, list(map(self.read, node["children"])))
+                return self._operator(kind, list(map(self.visit, node["children"])))
             case "FUNCTION" if not node.get("filter") and not node.get("distinct"):
-                return self._function(lowered(node["function_name"]), list(map(self.read, node["children"])))
+                return self._function(fold_case(node["function_name"]), list(map(self.visit, node["children"])))
         return builder.unknown(f"{kind.lower().replace('_', ' ')} of DuckDB is not used")
 
     # ---- constants
@@ -173,10 +173,10 @@ class _ConditionReader:
 
     # ---- comparisons
 
-    def _matched(self, left: Any, right: Any) -> tuple[Any, Any]:
+    def _match_operands(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Two operands of a comparison, a constant among them as the type of the other."""
         if isinstance(left, Constant) and not isinstance(right, Constant):
-            right, left = self._matched(right, left)
+            right, left = self._match_operands(right, left)
             return left, right
         if isinstance(right, Constant):
             column = left.column if isinstance(left, Rounded) else left
@@ -194,7 +194,7 @@ class _ConditionReader:
             case "timestamp_ntz", "text":
                 found = text_as("TIMESTAMP", constant.value, utc=self.utc)
             case "timestamp", "text":
-                found = self._as_column(column, zoned(constant.value, utc=self.utc) or Constant("odd text"))
+                found = self._as_column(column, instant_of(constant.value, utc=self.utc) or Constant("odd text"))
             case "timestamp_ntz", "date":
                 found = Constant("time", constant.value * _MICROSECONDS)
             case "timestamp", "date" if self.utc:
@@ -218,17 +218,17 @@ class _ConditionReader:
             return self.builder.unknown(f"{column} beside {constant} is not used: {column} is {kind}", column)
         return found
 
-    def _compared(self, op: str, left: Any, right: Any) -> EngineCondition:
+    def _compare(self, op: str, left: Any, right: Any) -> EngineCondition:
         if isinstance(left, Constant) and isinstance(right, Call):
             left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
         if isinstance(left, Call):
             return distance_compared(self.builder, op, left, right)
-        return self.builder.compare(op, *self._matched(left, right))
+        return self.builder.compare(op, *self._match_operands(left, right))
 
-    def _between(self, part: Any, lower: Any, upper: Any) -> EngineCondition:
+    def _range_condition(self, part: Any, lower: Any, upper: Any) -> EngineCondition:
         if not self._are_alike(part, [lower, upper]):
             return self.builder.unknown("BETWEEN with ends of different types is not used", part)
-        return self.builder.both([self._compared(">=", part, lower), self._compared("<=", part, upper)])
+        return self.builder.both([self._compare(">=", part, lower), self._compare("<=", part, upper)])
 
     def _are_alike(self, part: Any, members: Sequence[Any]) -> bool:
         """True if an operand and the members of IN or BETWEEN are compared as the operand with each alone."""
@@ -248,11 +248,11 @@ class _ConditionReader:
         builder = self.builder
         match kind, parts:
             case "OPERATOR_NOT", [part]:
-                return builder.condition(part).negated()
+                return builder.condition(part).negate()
             case "OPERATOR_IS_NULL", [part]:
                 return builder.is_null(part)
             case "OPERATOR_IS_NOT_NULL", [part]:
-                return builder.is_null(part).negated()
+                return builder.is_null(part).negate()
             case (("COMPARE_IN" | "COMPARE_NOT_IN"), [part, *members]):
                 if not isinstance(part, Column) or not self._are_alike(part, members):
                     return builder.unknown("IN with members of different types, or not constant, is not used", *parts)
@@ -260,7 +260,7 @@ class _ConditionReader:
                 if not all(isinstance(member, Constant) for member in known):
                     return builder.unknown(f"IN is not used for {part}", part)
                 found = builder.is_in(part, known, null_is_in=False, null_is_out=False)
-                return found if kind == "COMPARE_IN" else found.negated()
+                return found if kind == "COMPARE_IN" else found.negate()
         return builder.unknown(f"{kind.lower().replace('_', ' ')} of DuckDB is not used", *parts)
 
     # ---- functions
@@ -270,7 +270,7 @@ class _ConditionReader:
         match name, parts:
             case (("~~" | "!~~"), [part, Constant("text", pattern)]):
                 found = builder.like(part, pattern, Like)
-                return found if name == "~~" else found.negated()
+                return found if name == "~~" else found.negate()
             case _, [part, Constant("text", text)] if name in _TEXTS:
                 return builder.text(part, _TEXTS[name], text)
             case "isnan", [Column(_, "float" | "double") as part]:

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.engines.duckdb_iceberg import columns_by_id
-from geoskip.engines.duckdb_scopes import GLOB_MARKS, lowered
-from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, quoted
+from geoskip.engines.duckdb_scopes import GLOB_MARKS, fold_case
+from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, quote_name
 from geoskip.engines.files import KeptFiles, files
-from geoskip.engines.folder_listing import FolderListing, located, table_format
+from geoskip.engines.folder_listing import FolderListing, locate, table_format
 from geoskip.engines.table_listing import listed_now, refuse_unlike
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.predicates import Column, Predicate, walk
@@ -68,14 +68,14 @@ class ParquetFiles:
     _same_times: dict[Any, bool] = field(default_factory=dict)
     _described: OrderedDict[Any, list[tuple[str, str]]] = field(default_factory=OrderedDict)
 
-    def found(self, parquet: Parquet) -> list[str]:
+    def names_of(self, parquet: Parquet) -> list[str]:
         """The files of a reader in DuckDB's order; raises NotUnderstoodError for anything but local paths."""
         key = (parquet.folder, parquet.patterns)
         if key not in self.matched:
-            self.matched[key] = self.of_folder(parquet.folder) if parquet.folder else self._matching(parquet)
+            self.matched[key] = self.of_folder(parquet.folder) if parquet.folder else self._expand_patterns(parquet)
         return self.matched[key]
 
-    def _matching(self, parquet: Parquet) -> list[str]:
+    def _expand_patterns(self, parquet: Parquet) -> list[str]:
         names: list[str] = []
         for pattern in parquet.patterns:
             if "://" in pattern or pattern.startswith(("file:", "~")):
@@ -128,14 +128,14 @@ class ParquetFiles:
                 )
         options = {"union_by_name": "true"}  # files of one table have the columns of the times when they were written
         if hive:
-            types = ", ".join(f"{quoted(name)}: {kind}" for name, kind in hive.items())
+            types = ", ".join(f"{quote_name(name)}: {kind}" for name, kind in hive.items())
             options |= {"hive_partitioning": "true", "hive_types": f"{{{types}}}"}
         text = "".join(f", {name} = {value}" for name, value in options.items())
         return Parquet((folder,), text, frozenset(options), start, stop, alias, folder=folder)
 
     def _of_table(self, folder: str) -> FolderListing:
         """The files of a registered dataset; those of a Delta table are those of its log."""
-        return refuse_unlike(self._listed(*located(folder)), "geoskip.duckdb()")
+        return refuse_unlike(self._listing(*locate(folder)), "geoskip.duckdb()")
 
     def columns(self, parquet: Parquet, names: Sequence[str]) -> list[tuple[str, str]]:
         """Names and types of the columns that DuckDB gives a reader of these files, in order."""
@@ -161,9 +161,9 @@ class ParquetFiles:
 
     def types(self, parquet: Parquet, names: Sequence[str]) -> dict[str, str]:
         """Spark's types of the columns that conditions may use: those in the files, not in their paths."""
-        left_out = {"file_row_number", lowered(parquet.filename), *map(lowered, _path_keys(parquet, names))}
+        left_out = {"file_row_number", fold_case(parquet.filename), *map(fold_case, _path_keys(parquet, names))}
         types = ((name, _spark_type(kind)) for name, kind in self.columns(parquet, names))
-        return {name: kind for name, kind in types if kind is not None and lowered(name) not in left_out}
+        return {name: kind for name, kind in types if kind is not None and fold_case(name) not in left_out}
 
     def all(self, parquet: Parquet, names: Sequence[str], reasons: Sequence[str], predicate: str = "") -> Scan:
         """The report of a reader of all its files.
@@ -178,9 +178,7 @@ class ParquetFiles:
         size = self._bytes(names)
         return _scan(parquet, names, names, size, size, predicate, reasons)
 
-    def narrowed(
-        self, parquet: Parquet, names: list[str], predicate: Predicate, *, by_file: bool, zoned: bool
-    ) -> Answer:
+    def narrow(self, parquet: Parquet, names: list[str], predicate: Predicate, *, by_file: bool, zoned: bool) -> Answer:
         """Return the reader of the files that may hold a row for which a predicate is TRUE.
 
         Parameters
@@ -197,7 +195,7 @@ class ParquetFiles:
             True where the session's zone is not UTC, so that DuckDB shifts the times of files that have others than the
             first file: with a zone or without, INT96 among the latter.
         """
-        answers, reasons = self._asked(names, predicate, parquet.folder)
+        answers, reasons = self._answers(names, predicate, parquet.folder)
         skipped = {path for answer in answers for path in answer.report.skipped_files()}
         if zoned and (times := _times_of(predicate)):
             skipped = self._of_same_times(skipped, times)
@@ -221,12 +219,12 @@ class ParquetFiles:
         """The files whose columns of times have a zone, or none, as the types say."""
         zoned = {name: kind == "timestamp" for name, kind in times.items()}
 
-        def same(path: str) -> bool:
+        def has_same_times(path: str) -> bool:
             key = (path, _stamp(path), tuple(times.items()))
             if key not in self._same_times:
                 schema = pq.read_schema(path)
-                kinds = {lowered(name): kind for name, kind in zip(schema.names, schema.types, strict=True)}
-                found = {name: kinds.get(lowered(name.strip("`"))) for name in times}
+                kinds = {fold_case(name): kind for name, kind in zip(schema.names, schema.types, strict=True)}
+                found = {name: kinds.get(fold_case(name.strip("`"))) for name in times}
                 self._same_times[key] = all(
                     kind is not None and pa.types.is_timestamp(kind) and (kind.tz is not None) is zoned[name]
                     for name, kind in found.items()
@@ -235,13 +233,13 @@ class ParquetFiles:
 
         with ThreadPoolExecutor(_THREADS) as pool:
             paths = list(paths)
-            return {path for path, alike in zip(paths, pool.map(same, paths), strict=True) if alike}
+            return {path for path, alike in zip(paths, pool.map(has_same_times, paths), strict=True) if alike}
 
-    def _asked(self, names: Sequence[str], predicate: Predicate, given: str) -> tuple[list[KeptFiles], list[str]]:
+    def _answers(self, names: Sequence[str], predicate: Predicate, given: str) -> tuple[list[KeptFiles], list[str]]:
         """The answers of the datasets in which the files lie, or of the one that was ``given``, and reasons."""
         if given:
             store, metadata = self.datasets.get(given, (None, None))
-            found = self._listed(*located(given))
+            found = self._listing(*locate(given))
             return [files(given, predicate, store=store, metadata=metadata, listing=found)], []
         answers: dict[str, KeptFiles] = {}
         tables: dict[str, str] = {}
@@ -250,12 +248,12 @@ class ParquetFiles:
                 continue
             root = next((known for known in self.datasets if f"{folder}/".startswith(f"{known}/")), None)
             try:
-                root = root or located(folder)[0]
+                root = root or locate(folder)[0]
                 if (kind := table_format(root)) is not None:
                     tables[root] = kind
                     continue
                 store, metadata = self.datasets.get(root, (None, None))
-                answers[root] = files(root, predicate, store=store, metadata=metadata, listing=self._listed(root))
+                answers[root] = files(root, predicate, store=store, metadata=metadata, listing=self._listing(root))
             except DatasetNotFoundError:  # gone since: DuckDB says so
                 continue
         return list(answers.values()), [
@@ -264,7 +262,7 @@ class ParquetFiles:
             for root, kind in tables.items()
         ]
 
-    def _listed(self, root: str, below: str = "") -> FolderListing:
+    def _listing(self, root: str, below: str = "") -> FolderListing:
         """The files of a dataset or of a folder in it, listed once a statement."""
         if (root, below) not in self.listings:
             self.listings[root, below] = listed_now(root, below)
@@ -285,8 +283,8 @@ class ParquetFiles:
         if len(kept) == len(names):
             return parquet.text(names), names
         columns = self._describe(parquet, names)
-        keys = {lowered(key) for key in _path_keys(parquet, names)}
-        hive = {name: kind for name, kind in columns if lowered(name) in keys}
+        keys = {fold_case(key) for key in _path_keys(parquet, names)}
+        hive = {name: kind for name, kind in columns if fold_case(name) in keys}
         if not kept:
             if self._describe(parquet, names[:1], hive) == columns:
                 return parquet.text(names[:1], hive, empty=not by_file), names[:1] if by_file else []

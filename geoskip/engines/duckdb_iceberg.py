@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from geoskip.engines.duckdb_statement import literal, quoted
+from geoskip.engines.duckdb_statement import literal, quote_name
 from geoskip.engines.folder_listing import FolderListing
 from geoskip.errors import InvalidSpecificationError
 
@@ -46,7 +46,9 @@ def columns_by_id(found: FolderListing) -> str:
 def _duckdb_type(kind: Any) -> str:
     """DuckDB's name of an Iceberg type; raises InvalidSpecificationError where it has none."""
     if kind.is_struct:
-        return f"STRUCT({', '.join(f'{quoted(each.name)} {_duckdb_type(each.field_type)}' for each in kind.fields)})"
+        return (
+            f"STRUCT({', '.join(f'{quote_name(each.name)} {_duckdb_type(each.field_type)}' for each in kind.fields)})"
+        )
     if hasattr(kind, "element_type"):
         return f"{_duckdb_type(kind.element_type)}[]"
     if hasattr(kind, "key_type"):

@@ -28,7 +28,7 @@ _PLAIN = frozenset(("COLUMN_REF", "CONSTANT", "CAST", "COMPARISON", "CONJUNCTION
 _NOT_A_CONDITION = frozenset(("SUBQUERY", "WINDOW", "LAMBDA", "DEFAULT", "PARAMETER", "POSITIONAL_REFERENCE"))
 
 
-def lowered(name: str) -> str:
+def fold_case(name: str) -> str:
     """A name as DuckDB compares it: without regard to the case of ASCII letters alone."""
     return name.encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
 
@@ -76,10 +76,10 @@ class _Walk:
         self.defined: dict[str, int] = {}
         for node in _nodes(self.whole):
             if node.get("type") == "BASE_TABLE":
-                name = lowered(node["table_name"])
+                name = fold_case(node["table_name"])
                 self.uses[name] = self.uses.get(name, 0) + 1
             for entry in _ctes(node):
-                name = lowered(entry["key"])
+                name = fold_case(entry["key"])
                 self.defined[name] = self.defined.get(name, 0) + 1
         self.pushed: dict[str, list[Json]] = {}
         self.of_ctes: set[int] = set()
@@ -97,22 +97,22 @@ class _Walk:
             Names of the CTEs around it, in lower case.
         """
         own = _ctes(node)
-        inner = ctes | {lowered(entry["key"]) for entry in own}
+        inner = ctes | {fold_case(entry["key"]) for entry in own}
         if node.get("type") == "SELECT_NODE":
             found = self.select(node, above, inner)
         else:
-            found = self.below([value for key, value in node.items() if key != "cte_map"], inner)
+            found = self.scans_below([value for key, value in node.items() if key != "cte_map"], inner)
         for entry in reversed(own):  # a CTE is used by later ones and by the body
             value = entry["value"]
             plain = not value.get("aliases") and not value.get("key_targets")
-            pushed = self.pushed.pop(lowered(entry["key"]), []) if plain else []
+            pushed = self.pushed.pop(fold_case(entry["key"]), []) if plain else []
             found += self.query(value["query"]["node"], pushed, inner)
         return found
 
-    def below(self, value: Any, ctes: frozenset[str]) -> list[TableScan]:
+    def scans_below(self, value: Any, ctes: frozenset[str]) -> list[TableScan]:
         """The scans of queries anywhere below a value, without conditions from above."""
         if isinstance(value, list):
-            return [scan for part in value for scan in self.below(part, ctes)]
+            return [scan for part in value for scan in self.scans_below(part, ctes)]
         if not isinstance(value, dict):
             return []
         kind = value.get("type")
@@ -122,7 +122,7 @@ class _Walk:
             return [] if self._cte(value, ctes) else [TableScan(value, reasons=["it is read without a condition"])]
         if kind == "TABLE_FUNCTION":
             return [TableScan(value)]
-        return [scan for part in value.values() for scan in self.below(part, ctes)]
+        return [scan for part in value.values() for scan in self.scans_below(part, ctes)]
 
     def select(self, node: Json, above: list[Json], ctes: frozenset[str]) -> list[TableScan]:
         """Find the scans of a SELECT, each with the conditions that hold for every row of it that matters.
@@ -142,7 +142,7 @@ class _Walk:
         where = [] if node.get("sample") else [*_conjuncts(node["where_clause"]), *passed]
         found = self._refs(node["from_table"], where, tables, ctes)
         rest = [value for key, value in node.items() if key not in ("from_table", "cte_map")]
-        return found + self.below(rest, ctes)
+        return found + self.scans_below(rest, ctes)
 
     def _refs(self, ref: Json, filters: list[Json], tables: list[Json], ctes: frozenset[str]) -> list[TableScan]:
         """The scans of a table reference, given conditions that hold for every row that matters."""
@@ -152,8 +152,8 @@ class _Walk:
         if kind == "JOIN":
             left, right = _sides(ref, filters)
             found = self._refs(ref["left"], left, tables, ctes) + self._refs(ref["right"], right, tables, ctes)
-            return found + self.below(ref.get("condition"), ctes)
-        mine = [moved for part in filters if (moved := self._over(part, ref, tables)) is not None]
+            return found + self.scans_below(ref.get("condition"), ctes)
+        mine = [moved for part in filters if (moved := self._bare_condition(part, ref, tables)) is not None]
         if ref.get("column_name_alias") or ref.get("at_clause"):
             mine = []
         if kind == "BASE_TABLE" and (name := self._cte(ref, ctes)):
@@ -165,14 +165,14 @@ class _Walk:
             return [TableScan(ref, mine, left_out)]
         if kind == "SUBQUERY":
             return self.query(ref["subquery"]["node"], mine, ctes)
-        return self.below(list(ref.values()), ctes)
+        return self.scans_below(list(ref.values()), ctes)
 
     @staticmethod
     def _cte(ref: Json, ctes: frozenset[str]) -> str | None:
-        name = lowered(ref["table_name"])
+        name = fold_case(ref["table_name"])
         return name if name in ctes and not ref["schema_name"] and not ref["catalog_name"] else None
 
-    def _over(self, condition: Json, ref: Json, tables: list[Json]) -> Json | None:
+    def _bare_condition(self, condition: Json, ref: Json, tables: list[Json]) -> Json | None:
         """The condition with bare names of columns, if all of them are this table's; else None."""
         if any(node.get("class") in _NOT_A_CONDITION for node in _nodes(condition)):
             return None
@@ -180,7 +180,7 @@ class _Walk:
         owned = 0
         for node in _nodes(moved):
             if node.get("class") == "COLUMN_REF":
-                name = self._owned(node["column_names"], ref, tables)
+                name = self._own_column(node["column_names"], ref, tables)
                 if name is None:
                     return None
                 node["column_names"] = [name]
@@ -189,13 +189,13 @@ class _Walk:
                 return None
         return moved if owned else None
 
-    def _owned(self, names: list[str], ref: Json, tables: list[Json]) -> str | None:
+    def _own_column(self, names: list[str], ref: Json, tables: list[Json]) -> str | None:
         """The column's name if it is one of this table, with certainty."""
         if len(names) > 2:
             return None
-        name = lowered(names[-1])
+        name = fold_case(names[-1])
         if len(names) == 2:
-            same = [table for table in tables if lowered(alias_of(table)) == lowered(names[0])]
+            same = [table for table in tables if fold_case(alias_of(table)) == fold_case(names[0])]
             return names[-1] if len(same) == 1 and same[0] is ref and self._may_have(ref, name) else None
         if len(tables) == 1:
             return names[-1] if tables[0] is ref and self._may_have(ref, name) else None
@@ -209,7 +209,7 @@ class _Walk:
         if id(ref) in self.of_ctes:
             return None
         columns = self.columns(ref)
-        return None if columns is None else {lowered(column) for column in columns}
+        return None if columns is None else {fold_case(column) for column in columns}
 
     def _may_have(self, ref: Json, name: str) -> bool:
         """True if a table has a column, or is a query, whose columns are looked up in its SELECT later."""
@@ -227,9 +227,9 @@ class _Walk:
             if item["class"] == "STAR":
                 stars = True
                 continue
-            name = lowered(item["alias"] or (item["column_names"][-1] if item["class"] == "COLUMN_REF" else ""))
+            name = fold_case(item["alias"] or (item["column_names"][-1] if item["class"] == "COLUMN_REF" else ""))
             named[name] = None if name in named else item
-        return [moved for part in above if (moved := self._substituted(part, named, stars, tables)) is not None]
+        return [moved for part in above if (moved := self._substitute(part, named, stars, tables)) is not None]
 
     def _only_projects(self, node: Json) -> bool:
         if any(node.get(key) for key in ("group_expressions", "group_sets", "having", "sample", "qualify")):
@@ -251,7 +251,7 @@ class _Walk:
                 return False
         return True
 
-    def _substituted(
+    def _substitute(
         self, condition: Json, named: dict[str, Json | None], stars: bool, tables: list[Json]
     ) -> Json | None:
         failed = False
@@ -264,7 +264,7 @@ class _Walk:
                 return node
             if node.get("class") != "COLUMN_REF":
                 return {key: value(part) for key, part in node.items()}
-            name = lowered(node["column_names"][-1])
+            name = fold_case(node["column_names"][-1])
             beneath = stars and any((known := self._columns_of(t)) is None or name in known for t in tables)
             if name in named:
                 failed = failed or named[name] is None or beneath

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from geoskip.engines.duckdb_scopes import Json, lowered
+from geoskip.engines.duckdb_scopes import Json, fold_case
 from geoskip.engines.duckdb_statement import literal
 
 Query = Callable[[str, Sequence[Any]], "list[tuple[Any, ...]]"]
@@ -27,14 +27,14 @@ class SessionFacts:
         self._session = session
         self._cache: dict[str, list[tuple[Any, ...]]] = {}
 
-    def _once(self, key: str, query: str) -> list[tuple[Any, ...]]:
+    def _query(self, key: str, query: str) -> list[tuple[Any, ...]]:
         if key not in self._cache:
             self._cache[key] = self._session(query, [])
         return self._cache[key]
 
     def view(self, ref: Json) -> str | None:
         """Return the query of the view that an unqualified name means with certainty, None for others."""
-        named = self._named(ref)
+        named = self._candidates(ref)
         temporary = [row for row in named if row[0] == "temp"]
         if temporary:
             named = temporary
@@ -45,7 +45,7 @@ class SessionFacts:
 
     def columns(self, ref: Json) -> list[str] | None:
         """Return the columns of the table that an unqualified name means, None for a view and for others."""
-        named = self._named(ref)
+        named = self._candidates(ref)
         if len(named) != 1 or named[0][3] is not None:
             return None
         rows = self._session(
@@ -57,35 +57,35 @@ class SessionFacts:
     def _tables(self) -> list[tuple[Any, ...]]:
         """Database, schema, name, text of a view, and True in the current schema, of all tables and views."""
         here = "database_name = current_database() AND schema_name = current_schema()"
-        return self._once(
+        return self._query(
             "tables",
             f"SELECT database_name, schema_name, view_name, sql, {here} FROM duckdb_views() WHERE NOT internal "
             f"UNION ALL SELECT database_name, schema_name, table_name, NULL, {here} FROM duckdb_tables()",
         )
 
-    def _named(self, ref: Json) -> list[tuple[Any, ...]]:
+    def _candidates(self, ref: Json) -> list[tuple[Any, ...]]:
         """The tables and views that an unqualified name in FROM may mean."""
         if ref["type"] != "BASE_TABLE" or ref["schema_name"] or ref["catalog_name"]:
             return []
-        return [row for row in self._tables() if lowered(row[2]) == lowered(ref["table_name"])]
+        return [row for row in self._tables() if fold_case(row[2]) == fold_case(ref["table_name"])]
 
     def macros(self) -> frozenset[str]:
         """Return the names of functions that are not DuckDB's."""
-        rows = self._once("macros", "SELECT function_name FROM duckdb_functions() WHERE database_name <> 'system'")
-        return frozenset(lowered(row[0]) for row in rows)
+        rows = self._query("macros", "SELECT function_name FROM duckdb_functions() WHERE database_name <> 'system'")
+        return frozenset(fold_case(row[0]) for row in rows)
 
     def is_scalar(self, name: str) -> bool:
         """Return True for a function that has one value a row, the same one for the same row."""
-        rows = self._once(
+        rows = self._query(
             "scalars",
             "SELECT lower(function_name) FROM duckdb_functions() GROUP BY ALL HAVING bool_and(function_type = 'scalar' "
             "AND stability IN ('CONSISTENT', 'CONSISTENT_WITHIN_QUERY'))",
         )
-        return (lowered(name),) in rows
+        return (fold_case(name),) in rows
 
     def has_spatial(self) -> bool:
         """Return True where the spatial extension is loaded."""
-        return bool(self._once("spatial", SPATIAL))
+        return bool(self._query("spatial", SPATIAL))
 
     @property
     def zone(self) -> str | None:
@@ -94,7 +94,7 @@ class SessionFacts:
 
     def _settings(self) -> dict[str, str]:
         wanted = ", ".join(map(literal, ("TimeZone", *_DEFAULTS)))
-        return dict(self._once("settings", f"SELECT name, value FROM duckdb_settings() WHERE name IN ({wanted})"))
+        return dict(self._query("settings", f"SELECT name, value FROM duckdb_settings() WHERE name IN ({wanted})"))
 
     def unusual_settings(self) -> str | None:
         """Return a sentence on a setting that changes the meaning of conditions, or None."""

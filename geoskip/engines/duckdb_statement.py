@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from geoskip.engines.duckdb_scopes import READERS, Json, alias_of, lowered
+from geoskip.engines.duckdb_scopes import READERS, Json, alias_of, fold_case
 
 _NOWHERE = (1 << 64) - 1
 _OPTIONS = {
@@ -67,12 +67,12 @@ class Parquet:
         """
         options = self.options
         if hive:
-            types = ", ".join(f"{quoted(name)}: {kind}" for name, kind in hive.items())
+            types = ", ".join(f"{quote_name(name)}: {kind}" for name, kind in hive.items())
             options += "" if "hive_partitioning" in self.named else ", hive_partitioning = true"
             options += "" if self.named & {"hive_types", "hive_types_autocast"} else f", hive_types = {{{types}}}"
         call = f"read_parquet([{', '.join(map(literal, files))}]{options})"
         call = f"(SELECT * FROM {call} WHERE false)" if empty else call
-        return f"{call} AS {quoted(self.alias)}" if self.alias else call
+        return f"{call} AS {quote_name(self.alias)}" if self.alias else call
 
 
 Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -92,7 +92,7 @@ def head_and_query(text: str) -> tuple[str, str]:
     return text.encode()[:stop].decode(), text.encode()[stop:].decode()
 
 
-def parsed(query: str, run: Run) -> Json:
+def parse_query(query: str, run: Run) -> Json:
     """Return DuckDB's parse tree of a single query; raises NotUnderstoodError."""
     tree = json.loads(run("SELECT json_serialize_sql(?)", [query])[0][0])
     if tree.get("error"):
@@ -133,7 +133,7 @@ def with_parameters(node: Any, values: Mapping[str, Any]) -> Any:
     return {key: with_parameters(part, values) for key, part in node.items()}
 
 
-def named(parameters: Any) -> dict[str, Any]:
+def named_parameters(parameters: Any) -> dict[str, Any]:
     """Parameters by their names, or by their numbers from 1."""
     if isinstance(parameters, Mapping):
         return {str(name): value for name, value in parameters.items()}
@@ -165,7 +165,7 @@ def functions_of(node: Any) -> frozenset[str]:
         return frozenset(name for part in node for name in functions_of(part))
     if not isinstance(node, dict):
         return frozenset()
-    own = {lowered(node["function_name"])} if node.get("class") == "FUNCTION" else set()
+    own = {fold_case(node["function_name"])} if node.get("class") == "FUNCTION" else set()
     return frozenset(own | {name for part in node.values() for name in functions_of(part)})
 
 
@@ -195,10 +195,10 @@ def parquet_of(ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
     if function.get("function_name", "").lower() not in READERS or function.get("class") != "FUNCTION":
         return None
     first, *rest = function["children"]
-    names = frozenset(lowered(_option(argument)) for argument in rest)
+    names = frozenset(fold_case(_option(argument)) for argument in rest)
     if unknown := sorted(names - _OPTIONS):
         raise NotUnderstoodError(f"the option {unknown[0]} of read_parquet may make rows depend on other files")
-    filename = next((_text_of(part["right"]) for part in rest if lowered(_option(part)) == "filename"), None)
+    filename = next((_text_of(part["right"]) for part in rest if fold_case(_option(part)) == "filename"), None)
     start, _ = token(function["query_location"], tokens, text)
     opened = next(place for place in tokens if place > start and text[place : place + 1] == b"(")
     comma, stop = _first_argument(opened, tokens, text)
@@ -254,10 +254,10 @@ def _first_argument(opened: int, tokens: Sequence[int], text: bytes) -> tuple[in
     raise NotUnderstoodError("the call of read_parquet does not end")
 
 
-def spliced(query: str, pieces: Sequence[tuple[int, int, str]]) -> str:
+def splice(query: str, pieces: Sequence[tuple[int, int, str]]) -> str:
     """Return a text with some of its bytes replaced.
 
-    >>> spliced("FROM 'é.parquet' t", [(5, 17, "x")])
+    >>> splice("FROM 'é.parquet' t", [(5, 17, "x")])
     'FROM x t'
     """
     text, parts, at = query.encode(), [], 0
@@ -276,6 +276,6 @@ def literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as SQL's identifier."""
     return '"' + name.replace('"', '""') + '"'

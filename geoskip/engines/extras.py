@@ -17,10 +17,10 @@ _INSTALL = {
 """What pip is given where it is not the extra of the package's name."""
 
 
-def required(package: str, caller: str) -> ModuleType:
+def require_package(package: str, caller: str) -> ModuleType:
     """Import an optional package, or raise MissingPackageError that names the extra of geoskip to install.
 
-    >>> required("json", "geoskip.files()").__name__
+    >>> require_package("json", "geoskip.files()").__name__
     'json'
     """
     name = package.partition(".")[0]

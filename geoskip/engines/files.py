@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from geoskip.clauses import KEEP_NONE, Mask
 from geoskip.engines.agreed_functions import is_agreed
-from geoskip.engines.folder_listing import FolderListing, located
+from geoskip.engines.folder_listing import FolderListing, locate
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
@@ -91,7 +91,7 @@ def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadat
     the listing at a million files. Where the dataset changes later, a question with an old listing is answered for the
     files of then. ``store`` and ``metadata`` are those of :func:`files`.
     """
-    root, below = located(path)
+    root, below = locate(path)
     found = listed_now(root, below)
     try:
         snapshot = latest_snapshot(root, store_of(root, store, metadata))
@@ -143,7 +143,7 @@ def files(
     DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError
         Where there is no such path, and for a condition that cannot be read or names a column that there is not.
     """
-    root, below = located(path)
+    root, below = locate(path)
     if listing is not None and not isinstance(listing, FolderListing):
         raise InvalidSpecificationError(f"listing= is what geoskip.listing(path) returns, got {listing!r}")
     if time_zone is not None and not is_utc(time_zone) and zone_of(time_zone) is None:
@@ -164,7 +164,7 @@ def files(
     names = tuple(columns) if is_complete else None
     predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
     question = _Question(root, found, snapshot, partitions, without_old_times(predicate), reasons)
-    kept = question.kept()
+    kept = question.kept_numbers()
     answer = KeptFiles(question.files(kept))
     answer.predicate, answer.columns, answer.listing = predicate, columns, found
     answer.partition_columns = tuple(partitions.types)
@@ -262,9 +262,9 @@ class _Question:
         self.decisions: list[tuple[Decision, Mask | None]] = []
         self.unindexed = 0
 
-    def kept(self) -> Numbers:
+    def kept_numbers(self) -> Numbers:
         """The numbers of the kept files in the listing, ascending."""
-        left, which = self.partitions.decided(self.predicate)
+        left, which = self.partitions.residuals(self.predicate)
         if self.predicate is not TRUE:
             read = {"", *top_level_columns(self.predicate)}
             self.reasons.extend(note for name, note in self.partitions.notes.items() if name.lower() in read)
@@ -397,7 +397,7 @@ class _Question:
             paths=functools.partial(self._paths, kept),
             effects=self._effects,
             decisions=self._decisions,
-            among=self._among,
+            among=self._listed_masks,
             files_unindexed=self.unindexed,
         )
 
@@ -419,7 +419,7 @@ class _Question:
     def _effects(self) -> tuple[tuple[str, int], ...]:
         """Each clause with the number of the snapshot's listed files that it alone would skip."""
         sums: dict[str, int] = {}
-        for (decision, of), among in zip(self.decisions, self._among(), strict=True):
+        for (decision, of), among in zip(self.decisions, self._listed_masks(), strict=True):
             effects = decision.effects(among)
             if decision.clause is KEEP_NONE:
                 why = "partition columns" if of is not None else "a condition that no row meets"
@@ -428,7 +428,7 @@ class _Question:
                 sums[text] = sums.get(text, 0) + count
         return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
 
-    def _among(self) -> tuple[Mask, ...]:
+    def _listed_masks(self) -> tuple[Mask, ...]:
         """The files of the snapshot that each decision is about and that are listed."""
         if self.snapshot is None:
             return ()

@@ -100,7 +100,7 @@ class FolderListing:
         return int(self.sizes.sum()) + sum(size for _, size in self.unnameable)
 
 
-def located(path: str | os.PathLike[str]) -> tuple[str, str]:
+def locate(path: str | os.PathLike[str]) -> tuple[str, str]:
     """The folder that holds a dataset's metadata, and what of the dataset a path means, relative to it.
 
     Metadata are looked for in the folder and in those above it, and so are logs of tables, without which nobody knows
@@ -108,7 +108,7 @@ def located(path: str | os.PathLike[str]) -> tuple[str, str]:
     DatasetNotFoundError where there is no such path, InvalidSpecificationError for a path that is not on a local file
     system.
 
-    >>> located("/no/such/folder")
+    >>> locate("/no/such/folder")
     Traceback (most recent call last):
     ...
     geoskip.errors.DatasetNotFoundError: there is no file or folder /no/such/folder
@@ -146,11 +146,11 @@ def table_format(folder: str) -> str | None:
     return "Hudi" if os.path.isdir(os.path.join(folder, ".hoodie")) else None
 
 
-def listed(root: str, below: str = "") -> FolderListing:
+def list_folder(root: str, below: str = "") -> FolderListing:
     """List the files of a dataset, or those of one of its folders, in threads."""
     start = os.path.join(root, below) if below else root
     if os.path.isdir(start):
-        rows = list(_walked(start, f"{below.rstrip('/')}/" if below else ""))
+        rows = list(_walk(start, f"{below.rstrip('/')}/" if below else ""))
     else:
         rows = [_row(below, os.stat(start))]
     unnameable = tuple((row.path, row.size) for row in rows if not _is_unicode(row.path))
@@ -187,13 +187,13 @@ def _row(path: str, found: os.stat_result) -> _Row:
     return _Row(path, found.st_size, found.st_mtime_ns // 1_000_000, found.st_ctime_ns, found.st_ino)
 
 
-def _walked(start: str, prefix: str) -> Iterator[_Row]:
+def _walk(start: str, prefix: str) -> Iterator[_Row]:
     """The files below a folder, level by level, the folders of a level in threads."""
     level = [(start, prefix)]
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in range(_DEEPEST):
             scanned: Iterable[tuple[list[tuple[str, str]], list[_Row]]]
-            scanned = pool.map(_scanned, level) if len(level) > 1 else map(_scanned, level)
+            scanned = pool.map(_scan_folder, level) if len(level) > 1 else map(_scan_folder, level)
             level = []
             for folders, rows in scanned:
                 level += folders
@@ -202,7 +202,7 @@ def _walked(start: str, prefix: str) -> Iterator[_Row]:
                 return
 
 
-def _scanned(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_Row]]:
+def _scan_folder(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_Row]]:
     """The folders and files in a folder, given with the beginning of their relative paths."""
     start, prefix = folder
     folders: list[tuple[str, str]] = []

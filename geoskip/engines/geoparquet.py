@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from geoskip.engines.agreed_functions import spatial_call
-from geoskip.engines.extras import required
+from geoskip.engines.extras import require_package
 from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.engines.folder_listing import FolderListing
 from geoskip.engines.table_listing import refuse_unlike
@@ -80,7 +80,7 @@ def read_geoparquet(
 
     Needs ``pip install 'geoskip[geopandas]'``.
     """
-    geopandas = required("geopandas", _CALLER)
+    geopandas = require_package("geopandas", _CALLER)
     import pandas
 
     found = refuse_unlike(listing(path, store=store, metadata=metadata), _CALLER)
@@ -99,7 +99,7 @@ def read_geoparquet(
         seen: Predicate = Column(geometry, "binary")
     else:
         geometry, target = "", crs
-        axes = [Column(name, every.columns.get(name)) for name in _existing(points, schema)]
+        axes = [Column(name, every.columns.get(name)) for name in _check_points(points, schema)]
         seen = spatial_call("ST_Point", tuple(axes), "spark") or TRUE
     region = _region(mask, target, geopandas)
     kept = every
@@ -132,7 +132,7 @@ def _refuse_other_columns(found: FolderListing, paths: Sequence[str]) -> None:
         found.columns.refuse(pq.read_schema(path), path, _CALLER, of_files=True)
 
 
-def _existing(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]:
+def _check_points(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]:
     if isinstance(points, str) or len(points) != 2:
         raise InvalidSpecificationError(f"points= takes two names of columns such as ('lng', 'lat'), got {points!r}")
     for name in points:

@@ -78,7 +78,7 @@ class IcebergColumns:
         mapped = {each.field_id: str(each) for each in (mapping or ())} if mapping is not None else {}
         ids: dict[str, str] = {}
         for column in schema.fields:
-            name = names.lasting(column, None).lower()
+            name = names.lasting_name(column, None).lower()
             inner = _inner(column.field_type)
             text = f"{column.field_id}{' ' + names.ids(column) if inner else ''}"
             if column.field_id in mapped:
@@ -89,7 +89,7 @@ class IcebergColumns:
             schema,
             {column.name: spark_type(column.field_type) for column in schema.fields},
             ids,
-            {key: names.lasting(each, key[0]) for key, each in fields.items()},
+            {key: names.lasting_name(each, key[0]) for key, each in fields.items()},
             mapping is not None or _may_have_floats(files, schema.fields),
             fields,
         )
@@ -97,12 +97,12 @@ class IcebergColumns:
     def named_as_indexed(self, predicate: Predicate) -> Predicate:
         """The predicate with lasting names; a name that is no column gets one that no index has."""
 
-        def changed(node: Predicate) -> Predicate:
-            return self._lasting(node) if isinstance(node, Column) else node
+        def rename(node: Predicate) -> Predicate:
+            return self._lasting_column(node) if isinstance(node, Column) else node
 
-        return transform(predicate, changed)
+        return transform(predicate, rename)
 
-    def _lasting(self, column: Column) -> Column:
+    def _lasting_column(self, column: Column) -> Column:
         above: int | None = None
         parts, kind = [], None
         for part in parts_of_name(column.name):
@@ -240,7 +240,7 @@ class _Names:
                 key = (above, first.lower())
                 self.taken[key] = min(each.field_id, self.taken.get(key, each.field_id))
 
-    def lasting(self, each: Any, above: int | None) -> str:
+    def lasting_name(self, each: Any, above: int | None) -> str:
         first = self.first.get(each.field_id, each.name)
         owner = self.taken.get((above, first.lower()), each.field_id)
         return first if owner == each.field_id and "#" not in first else f"{first}#{each.field_id}"
@@ -250,5 +250,5 @@ class _Names:
         parts = []
         for each in _inner(above.field_type):
             inner = f"({self.ids(each)})" if _inner(each.field_type) else ""
-            parts.append(f"{each.field_id}={self.lasting(each, above.field_id)}{inner}")
+            parts.append(f"{each.field_id}={self.lasting_name(each, above.field_id)}{inner}")
         return " ".join(parts)

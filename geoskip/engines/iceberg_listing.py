@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.engines.extras import required
+from geoskip.engines.extras import require_package
 from geoskip.engines.folder_listing import FolderListing
 from geoskip.engines.iceberg_columns import IcebergColumns
 from geoskip.errors import GeoskipError, InvalidSpecificationError
@@ -38,7 +38,7 @@ def listed_table(root: str, below: str) -> FolderListing:
     """
     place = metadata_file(root, below)
     try:
-        found = _listed(root, place, os.stat(place).st_mtime_ns)
+        found = _list_version(root, place, os.stat(place).st_mtime_ns)
     except GeoskipError:
         raise
     except Exception as error:  # a manifest that is gone, or of a format that the package does not know
@@ -49,13 +49,13 @@ def listed_table(root: str, below: str) -> FolderListing:
     return replace(found, below=below) if not below or below.endswith(_METADATA) else _inside(found, below)
 
 
-def opened(root: str, below: str = "") -> Any:
+def open_table(root: str, below: str = "") -> Any:
     """Load a table with pyiceberg as of its current version, or of the metadata file that is given."""
-    static = required("pyiceberg.table", "a table of Iceberg").StaticTable
+    static = require_package("pyiceberg.table", "a table of Iceberg").StaticTable
     return static.from_metadata(metadata_file(root, below))
 
 
-def planned(found: FolderListing, skipped: Collection[str]) -> tuple[Any, list[Any]]:
+def plan_scan(found: FolderListing, skipped: Collection[str]) -> tuple[Any, list[Any]]:
     """The table of a listing as pyiceberg has it, and its tasks for all files but some.
 
     Raises InvalidSpecificationError for equality deletes, which pyiceberg does not apply.
@@ -75,7 +75,7 @@ def planned(found: FolderListing, skipped: Collection[str]) -> tuple[Any, list[A
 @lru_cache(maxsize=2)
 def _plan(root: str, place: str, _stamp: int) -> tuple[Any, list[Any]]:
     """The table and the tasks for all files of one version, which never change."""
-    table = opened(root, os.path.relpath(place, root))
+    table = open_table(root, os.path.relpath(place, root))
     return table, list(table.scan().plan_files())
 
 
@@ -96,9 +96,9 @@ def metadata_file(root: str, below: str = "") -> str:
 
 
 @lru_cache(maxsize=16)
-def _listed(root: str, place: str, _stamp: int) -> FolderListing:
+def _list_version(root: str, place: str, _stamp: int) -> FolderListing:
     """The listing of one version, which never changes."""
-    table = opened(root, os.path.relpath(place, root))
+    table = open_table(root, os.path.relpath(place, root))
     if not _is_same(table.location(), root):
         raise InvalidSpecificationError(
             f"{root} is a copy of the table of Iceberg at {table.location()}, where its metadata say that its files "

@@ -27,7 +27,7 @@ from geoskip.engines.constant_bounds import (
     NEGATED,
     Constant,
     Engine,
-    compared,
+    comparison,
     conjunction,
     disjunction,
     is_nan,
@@ -66,7 +66,7 @@ class EngineCondition:
     false: Predicate
     size: int = 1
 
-    def negated(self) -> EngineCondition:
+    def negate(self) -> EngineCondition:
         """NOT."""
         return EngineCondition(self.false, self.true, self.size)
 
@@ -111,14 +111,14 @@ class Builder:
             return self.unknown(f"{path[0]} is no column with a known type")
         found = Column(quoted(path[0]), kind)
         for name in path[1:]:
-            found = self.nested(found, name)
+            found = self.struct_field(found, name)
         return found
 
-    def nested(self, part: object, name: str) -> Column | EngineCondition:
+    def struct_field(self, part: object, name: str) -> Column | EngineCondition:
         """A field of a column of structs."""
         kind = dict(sql_type(part.type).fields).get(name) if isinstance(part, Column) else None
         if kind is None or not isinstance(part, Column):
-            return self.unknown(f"the field {name} of {_shown(part)} has no known type", part)
+            return self.unknown(f"the field {name} of {_describe(part)} has no known type", part)
         return Column(f"{part.name}.{quoted(name)}", kind.name)
 
     def unknown(self, reason: str, *parts: object) -> EngineCondition:
@@ -138,24 +138,24 @@ class Builder:
                 return EngineCondition(TRUE, FALSE) if value else EngineCondition(FALSE, TRUE)
             case Constant("null"):
                 return EngineCondition(FALSE, FALSE)
-        return self.unknown(f"{_shown(part)} is used as a condition", part)
+        return self.unknown(f"{_describe(part)} is used as a condition", part)
 
     def both(self, parts: Iterable[object]) -> EngineCondition:
         """AND: Kleene's, or one that is null where a part is."""
         found = list(map(self.condition, parts))
-        return self._sized(conjunction([c.true for c in found]), disjunction([c.false for c in found]), found)
+        return self._sized_condition(conjunction([c.true for c in found]), disjunction([c.false for c in found]), found)
 
     def either(self, parts: Iterable[object]) -> EngineCondition:
         """OR: Kleene's, or one that is null where a part is."""
         found = list(map(self.condition, parts))
-        return self._sized(disjunction([c.true for c in found]), conjunction([c.false for c in found]), found)
+        return self._sized_condition(disjunction([c.true for c in found]), conjunction([c.false for c in found]), found)
 
     def differ(self, one: object, other: object) -> EngineCondition:
         """XOR."""
         a, b = self.condition(one), self.condition(other)
         true = disjunction([conjunction([a.true, b.false]), conjunction([a.false, b.true])])
         false = disjunction([conjunction([a.true, b.true]), conjunction([a.false, b.false])])
-        return self._sized(true, false, (a, a, b, b))
+        return self._sized_condition(true, false, (a, a, b, b))
 
     def choice(self, test: object, then: object, other: object, *, null_is_false: bool) -> EngineCondition:
         """One of two conditions.
@@ -171,9 +171,9 @@ class Builder:
         not_taken = TRUE if null_is_false else t.false
         true = disjunction([conjunction([t.true, a.true]), conjunction([not_taken, b.true])])
         false = disjunction([conjunction([t.true, a.false]), conjunction([not_taken, b.false])])
-        return self._sized(true, false, (t, t, a, b))
+        return self._sized_condition(true, false, (t, t, a, b))
 
-    def _sized(self, true: Predicate, false: Predicate, parts: Sequence[EngineCondition]) -> EngineCondition:
+    def _sized_condition(self, true: Predicate, false: Predicate, parts: Sequence[EngineCondition]) -> EngineCondition:
         size = 1 + sum(part.size for part in parts)
         if size > _LARGEST:
             return self.unknown("a condition that becomes too large is not used", *parts)
@@ -182,7 +182,7 @@ class Builder:
     def is_null(self, part: object, *, or_nan: bool = False) -> EngineCondition:
         """A test for null, of columns; with ``or_nan`` of NaN too."""
         if not isinstance(part, Column):
-            return self.unknown(f"a test of {_shown(part)} for null is not used", part)
+            return self.unknown(f"a test of {_describe(part)} for null is not used", part)
         null: Predicate = IsNull(part)
         if or_nan and sql_type(part.type).is_floating:
             return EngineCondition(disjunction([null, is_nan(part)]), Not(null))
@@ -191,7 +191,7 @@ class Builder:
     def is_nan(self, part: object) -> EngineCondition:
         """A test for NaN, of columns; null for null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_numeric:
-            return self.unknown(f"a test of {_shown(part)} for NaN is not used", part)
+            return self.unknown(f"a test of {_describe(part)} for NaN is not used", part)
         if not sql_type(part.type).is_floating:
             return EngineCondition(FALSE, Not(IsNull(part)))
         same = is_nan(part)
@@ -200,14 +200,14 @@ class Builder:
     def is_finite(self, part: object) -> EngineCondition:
         """A test for what is neither NaN nor infinite, of columns; null for null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_floating:
-            return self.unknown(f"a test of {_shown(part)} for finite numbers is not used", part)
+            return self.unknown(f"a test of {_describe(part)} for finite numbers is not used", part)
         odd = (math.nan, math.inf, -math.inf)
         return EngineCondition(Not(IsNull(part)), In(part, tuple(Literal(value, part.type) for value in odd)))
 
     def is_infinite(self, part: object) -> EngineCondition:
         """A test for the infinities, of columns; null for null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_floating:
-            return self.unknown(f"a test of {_shown(part)} for infinity is not used", part)
+            return self.unknown(f"a test of {_describe(part)} for infinity is not used", part)
         found = In(part, tuple(Literal(value, part.type) for value in (math.inf, -math.inf)))
         return EngineCondition(found, Not(found))
 
@@ -224,7 +224,7 @@ class Builder:
             The constant text.
         """
         if not isinstance(part, Column) or part.type != "string" or not isinstance(text, str):
-            return self.unknown(f"a pattern of {_shown(part)} is not used", part)
+            return self.unknown(f"a pattern of {_describe(part)} is not used", part)
         found = kind(part, text)
         return EngineCondition(found, Not(found))
 
@@ -267,7 +267,7 @@ class Builder:
             True if null may be found to be in the set, and not to be in it; else the test of null is null.
         """
         if not isinstance(part, Column):
-            return self.unknown(f"{_shown(part)} in a set of values is not used", part)
+            return self.unknown(f"{_describe(part)} in a set of values is not used", part)
         members: list[Literal] = []
         sure: list[Literal] = []
         ranges: list[Predicate] = []
@@ -324,20 +324,20 @@ class Builder:
                 return self._columns(op, left, right, sql_type(kind), sql_type(other))
             case (EngineCondition() | Column(_, "boolean")) as part, Constant("boolean", value) if op in ("=", "!="):
                 found = self.condition(part)
-                return found if (op == "=") is value else found.negated()
+                return found if (op == "=") is value else found.negate()
             case Constant("boolean"), EngineCondition() if op in ("=", "!="):
                 return self.compare(op, right, left)
             case Column(), Constant():
                 return self._unless_wrapped(left, self._with_constant(op, left, right))
             case (EngineCondition(Opaque(text)), _) | (_, EngineCondition(Opaque(text))):
                 return _opaque(text, left, right)
-        return self.unknown(f"{_shown(left)} {op} {_shown(right)} is not used", left, right)
+        return self.unknown(f"{_describe(left)} {op} {_describe(right)} is not used", left, right)
 
     def year(self, part: object) -> YearOf | EngineCondition:
         """The year of a column whose years do not depend on a zone."""
         if isinstance(part, Column) and part.type in ("date", "timestamp_ntz"):
             return YearOf(part)
-        return self.unknown(f"the year of {_shown(part)} is not used", part)
+        return self.unknown(f"the year of {_describe(part)} is not used", part)
 
     def _year(self, op: str, column: Column, year: int) -> EngineCondition:
         """A comparison of years, as one with the first moments of a year and of the next."""
@@ -349,13 +349,13 @@ class Builder:
         match op:
             case "=" | "!=":
                 both = self.both([self.compare(">=", column, first), self.compare("<", column, following)])
-                return both if op == "=" else both.negated()
+                return both if op == "=" else both.negate()
             case "<" | ">=":
                 return self.compare(op, column, first)
         return self.compare({"<=": "<", ">": ">="}[op], column, following)
 
     def _with_constant(self, op: str, column: Column, constant: Constant) -> EngineCondition:
-        pair = compared(op, column, constant, self.engine)
+        pair = comparison(op, column, constant, self.engine)
         return self.unknown(pair, column) if isinstance(pair, str) else EngineCondition(*pair)
 
     def _unless_wrapped(self, column: Column, condition: EngineCondition) -> EngineCondition:
@@ -375,7 +375,7 @@ class Builder:
             case Column(), Constant():
                 found = self.compare("=", left, right)
                 return EngineCondition(found.true, disjunction([found.false, IsNull(left)]), found.size)
-        return self.unknown(f"{_shown(left)} <=> {_shown(right)} is not used", left, right)
+        return self.unknown(f"{_describe(left)} <=> {_describe(right)} is not used", left, right)
 
     def _columns(self, op: str, left: Column, right: Column, kind: SqlType, other: SqlType) -> EngineCondition:
         """Two columns of one type; not of times or days, which Spark may shift."""
@@ -410,7 +410,7 @@ def _opaque(text: str, *parts: object) -> EngineCondition:
     return EngineCondition(opaque, opaque)
 
 
-def _shown(part: object) -> str:
+def _describe(part: object) -> str:
     match part:
         case Constant() | Column():
             return str(part)

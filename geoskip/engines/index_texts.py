@@ -112,7 +112,7 @@ class _Parser:
     def expression(self) -> Predicate:
         kind, token = self._next()
         if kind == "number":
-            return _number(re.sub(r"\s", "", token)) or self._refused()
+            return _number(re.sub(r"\s", "", token)) or self._refuse()
         if kind == "text":
             return Literal(token[1:-1], "string")
         if kind != "name" or token.lower() in _WORDS:
@@ -158,7 +158,7 @@ class _Parser:
         self.at += 1
         return self.tokens[self.at - 1]
 
-    def _refused(self) -> Any:
+    def _refuse(self) -> Any:
         raise self.refusal()
 
     def refusal(self, why: str = "") -> NeedsSparkError:

@@ -122,11 +122,11 @@ class FileMatch:
     @classmethod
     def of(cls, snapshot: Snapshot, found: FolderListing) -> FileMatch:
         """Compare a snapshot with a listing, once."""
-        match: FileMatch = snapshot.files.cached(("match", found.token), lambda: cls._compared(snapshot, found))
+        match: FileMatch = snapshot.files.cached(("match", found.token), lambda: cls._compare(snapshot, found))
         return match
 
     @classmethod
-    def _compared(cls, snapshot: Snapshot, found: FolderListing) -> FileMatch:
+    def _compare(cls, snapshot: Snapshot, found: FolderListing) -> FileMatch:
         rows = snapshot.files
         rows.prefetch(("path", "size", "mtime", "etag"))
         path = rows.column("path")

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoskip.engines.folder_listing import FOLDER, listed, located, table_format
+from geoskip.engines.folder_listing import FOLDER, list_folder, locate, table_format
 from geoskip.engines.usable_indexes import schema_types
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
 from geoskip.metadata import Header
@@ -62,7 +62,7 @@ class ParquetPaths:
         given = tuple(map(_absolute, paths))
         roots: dict[str, None] = {}
         for one in given:
-            found = [one] if os.path.exists(one) else _expanded(one) if is_glob(one) else []
+            found = [one] if os.path.exists(one) else _expand_glob(one) if is_glob(one) else []
             if not found:
                 raise DatasetNotFoundError(f"there is no file or folder {one}{near_path(one)}")
             roots |= dict.fromkeys(found)
@@ -104,7 +104,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.path.expanduser(local))
 
 
-def _expanded(glob: str) -> list[str]:
+def _expand_glob(glob: str) -> list[str]:
     """Folders and files that a glob of Hadoop's means, without hidden ones."""
     pattern, deepest = glob_pattern(glob), glob.count("/")
     found: list[str] = []
@@ -163,7 +163,7 @@ def state_of(paths: ParquetPaths) -> ParquetState:
     left_out: list[str] = []
     for root in paths.roots:
         base = root if os.path.isdir(root) else os.path.dirname(root)
-        found = listed(root) if base == root else listed(base, os.path.basename(root))
+        found = list_folder(root) if base == root else list_folder(base, os.path.basename(root))
         left_out += [f"{base}/{name}" for name, _ in found.unnameable]
         names, sizes, times = (column.to_pylist() for column in (found.path, found.size, found.mtime))
         for name, size, time_ in zip(names, sizes, times, strict=True):
@@ -172,7 +172,7 @@ def state_of(paths: ParquetPaths) -> ParquetState:
             if size:
                 rows.append((path, size, time_))
     columns = {folder: _columns_of(folder, base) for folder, base in folders.items()}
-    partitions = _agreed(columns)
+    partitions = _common_partitions(columns)
     if partitions:
         rows = [row for row in rows if columns[os.path.dirname(row[0])][0]]
     else:
@@ -197,7 +197,7 @@ def _columns_of(folder: str, base: str) -> tuple[tuple[str, ...], str]:
     return tuple(reversed(names)), folder
 
 
-def _agreed(columns: Mapping[str, tuple[tuple[str, ...], str]]) -> tuple[str, ...]:
+def _common_partitions(columns: Mapping[str, tuple[tuple[str, ...], str]]) -> tuple[str, ...]:
     """Partition columns of all folders."""
     partitioned = {folder: found for folder, found in columns.items() if found[0]}
     if not partitioned:
@@ -221,7 +221,7 @@ class ParquetSource:
         self.unread: Mapping[str, str] = {}
         """Columns that Spark does not read, with Arrow's names of their types."""
         self.root = f"file:{paths.root}"
-        root, _ = located(paths.root)
+        root, _ = locate(paths.root)
         if (kind := table_format(root)) is not None:
             place = "table=..." if kind == "Iceberg" else "path"
             raise NeedsSparkError(

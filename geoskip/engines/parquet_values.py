@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from geoskip.engines.extras import required
+from geoskip.engines.extras import require_package
 from geoskip.indexes.base import Index
 from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.predicates import Call, Column, Literal, Predicate, walk
@@ -88,7 +88,7 @@ def read_values(uri: str, local: str, plans: Sequence[ValuePlan], rules: Reading
     left = list(plans)
     while True:
         try:
-            result = _summarised(uri, local, left, rules)
+            result = _summarise_file(uri, local, left, rules)
         except _FunctionFailed as error:
             failed = [plan for plan in left if any(error.call in walk(one) for one in plan.expressions)]
             failures |= {plan.name: str(error) for plan in failed}
@@ -107,20 +107,20 @@ def read_values(uri: str, local: str, plans: Sequence[ValuePlan], rules: Reading
         return result
 
 
-def _summarised(uri: str, local: str, plans: Sequence[ValuePlan], rules: ReadingRules) -> FileResult:
+def _summarise_file(uri: str, local: str, plans: Sequence[ValuePlan], rules: ReadingRules) -> FileResult:
     result = FileResult(uri)
     with pa.OSFile(local) as opened:
         file = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
         if is_signed(opened, file):
             raise NeedsSpark("its columns may be encrypted, and only Spark has the keys")
         result.rows, result.size = file.metadata.num_rows, opened.size()
-        parts = _gathered(file, plans, rules).finish()
+        parts = _gather(file, plans, rules).finish()
     with sharing_results():
         store_summaries([(result, [(plan.name, plan.index) for plan in plans], parts)], _READER)
     return result
 
 
-def _gathered(file: pq.ParquetFile, plans: Sequence[ValuePlan], rules: ReadingRules) -> ValueGatherer:
+def _gather(file: pq.ParquetFile, plans: Sequence[ValuePlan], rules: ReadingRules) -> ValueGatherer:
     expressions = list(dict.fromkeys(expression for plan in plans for expression in plan.expressions))
     gatherer = ValueGatherer([(p.index, tuple(expressions.index(e) for e in p.expressions)) for p in plans])
     values = _ExpressionValues(file, rules)
@@ -160,12 +160,12 @@ class _ExpressionValues:
                 groups, rows = [], 0
 
     def _top(self, name: str) -> str | None:
-        found = self._matching(name, self.schema.names)
+        found = self._matching_names(name, self.schema.names)
         if len(found) > 1:
             raise NeedsSpark(f"it has several columns called {name}")
         return found[0] if found else None
 
-    def _matching(self, name: str, names: Sequence[str]) -> list[str]:
+    def _matching_names(self, name: str, names: Sequence[str]) -> list[str]:
         if self.rules.case_sensitive:
             return [one for one in names if one == name]
         return [one for one in names if one.lower() == name.lower()]
@@ -181,7 +181,7 @@ class _ExpressionValues:
                     for arg in expression.args
                 ]
                 try:
-                    return called(expression, arguments, table.num_rows)
+                    return call_function(expression, arguments, table.num_rows)
                 except Exception as error:
                     raise _FunctionFailed(expression, error) from error
         raise NeedsSpark(f"{expression} is neither a column nor a function")
@@ -196,16 +196,16 @@ class _ExpressionValues:
             if not pa.types.is_struct(values.type):
                 raise NeedsSpark(f"its {path} is {values.type}")
             numbers = range(values.type.num_fields)
-            found = self._matching(part, [values.type.field(number).name for number in numbers])
+            found = self._matching_names(part, [values.type.field(number).name for number in numbers])
             if len(found) > 1:
                 raise NeedsSpark(f"it has several fields called {path}.{part}")
             if not found:
                 return pa.nulls(table.num_rows, of.arrow)
             path = f"{path}.{found[0]}"
             values = pc.struct_field(values, values.type.get_field_index(found[0]))
-        return self._converted(values, of, path)
+        return self._convert(values, of, path)
 
-    def _converted(self, values: pa.Array, of: SqlType, path: str) -> pa.Array:
+    def _convert(self, values: pa.Array, of: SqlType, path: str) -> pa.Array:
         """Values of a column as Spark reads them for a type."""
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -282,7 +282,7 @@ class _ExpressionValues:
             return values
         if least < _COMMON_ERA:
             raise NeedsSpark("it has days before the year 1 of the Julian calendar")
-        return rebased(values)
+        return rebase_days(values)
 
 
 _WIDE = {("string", pa.large_string()), ("binary", pa.large_binary())}
@@ -290,12 +290,12 @@ _UNSIGNED = {pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", 
 """Spark's types of Arrow's unsigned numbers."""
 
 
-def rebased(days: pa.Array) -> pa.Array:
+def rebase_days(days: pa.Array) -> pa.Array:
     """Days of the Julian calendar before 1582-10-15, as days of the same date in the Gregorian one.
 
     A 29th of February that the Gregorian calendar lacks becomes the 1st of March, as in Spark.
 
-    >>> str(rebased(pa.array([dt.date(1582, 10, 14), dt.date(1582, 10, 15), None])).to_pylist())
+    >>> str(rebase_days(pa.array([dt.date(1582, 10, 14), dt.date(1582, 10, 15), None])).to_pylist())
     '[datetime.date(1582, 10, 4), datetime.date(1582, 10, 15), None]'
     """
     numbers = np.asarray(days.cast(pa.int32()).fill_null(0)).astype(np.int64)
@@ -319,7 +319,7 @@ _RESULTS: Mapping[str, tuple[type, ...]] = {
 """Python's types of the results that Spark takes as they are."""
 
 
-def called(call: Call, arguments: Sequence[pa.Array | Literal], rows: int) -> pa.Array:
+def call_function(call: Call, arguments: Sequence[pa.Array | Literal], rows: int) -> pa.Array:
     """Values of an offered function, as Spark gets them.
 
     Parameters
@@ -341,7 +341,7 @@ def called(call: Call, arguments: Sequence[pa.Array | Literal], rows: int) -> pa
     if target is None:
         raise NeedsSpark(f"{call.name} returns {call.type}")
     if function.vectorised is not None:
-        pandas = required("pandas", f"an index over {function.name}()")
+        pandas = require_package("pandas", f"an index over {function.name}()")
         return _of_series(pandas, function.vectorised, arguments, rows, target)
     return _of_rows(function.function, call, arguments, rows, target)
 

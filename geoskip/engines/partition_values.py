@@ -74,9 +74,9 @@ class PartitionColumns:
             return cls(
                 {}, none.folders, none.values, {"": "the folders differ in their partition columns: none is used"}
             )
-        return _typed(np.asarray(folder.indices), [one or {} for one in named], recorded)
+        return _typed_columns(np.asarray(folder.indices), [one or {} for one in named], recorded)
 
-    def decided(self, predicate: Predicate) -> tuple[list[Predicate], np.ndarray[Any, np.dtype[np.int64]]]:
+    def residuals(self, predicate: Predicate) -> tuple[list[Predicate], np.ndarray[Any, np.dtype[np.int64]]]:
         """The predicates that are left in the folders, and which of them each folder has.
 
         Conditions that read partition columns alone are replaced by what they are there: TRUE, FALSE or NULL.
@@ -91,7 +91,7 @@ class PartitionColumns:
         left = []
         for kind in kinds:
             known = {id(node): bits for (node, _), bits in zip(found, kind.tolist(), strict=True)}
-            left.append(_substituted(predicate, known))
+            left.append(_substitute(predicate, known))
         return left, which.reshape(-1)
 
     def _collect(self, node: Predicate, found: list[tuple[Predicate, Outcomes]]) -> None:
@@ -108,9 +108,9 @@ class PartitionColumns:
     def _outcomes(self, node: Predicate) -> Outcomes:
         match node:
             case And(parts):
-                return _conjoined([self._outcomes(part) for part in parts])
+                return _conjunction([self._outcomes(part) for part in parts])
             case Or(parts):
-                return swapped(_conjoined([swapped(self._outcomes(part)) for part in parts]))
+                return swapped(_conjunction([swapped(self._outcomes(part)) for part in parts]))
             case Not(child):
                 return swapped(self._outcomes(child))
             case Literal(value):
@@ -132,7 +132,7 @@ class PartitionColumns:
         return of_folder
 
 
-def _conjoined(parts: Sequence[Outcomes]) -> Outcomes:
+def _conjunction(parts: Sequence[Outcomes]) -> Outcomes:
     """The outcomes of an AND: TRUE needs all, FALSE one, NULL one and no certain FALSE."""
     every = np.bitwise_and.reduce([part & IS_TRUE for part in parts])
     some = np.bitwise_or.reduce(parts)
@@ -143,18 +143,18 @@ def _conjoined(parts: Sequence[Outcomes]) -> Outcomes:
 _KNOWN = {IS_TRUE: TRUE, IS_FALSE: FALSE, IS_NULL: Literal(None, "boolean")}
 
 
-def _substituted(node: Predicate, known: Mapping[int, int]) -> Predicate:
+def _substitute(node: Predicate, known: Mapping[int, int]) -> Predicate:
     """The predicate with conditions replaced by their outcomes; Opaque where these are not certain."""
     bits = known.get(id(node))
     if bits is not None:
         return _KNOWN.get(bits) or Opaque(str(node), tuple(columns_of(node)))
     match node:
         case And(parts):
-            return And(tuple(_substituted(part, known) for part in parts))
+            return And(tuple(_substitute(part, known) for part in parts))
         case Or(parts):
-            return Or(tuple(_substituted(part, known) for part in parts))
+            return Or(tuple(_substitute(part, known) for part in parts))
         case Not(child):
-            return Not(_substituted(child, known))
+            return Not(_substitute(child, known))
     return node
 
 
@@ -169,13 +169,13 @@ def _named_values(folder: str) -> dict[str, str | None] | None:
         name, sign, value = part.partition("=")
         if not sign:
             break
-        if not (plain := _unescaped(name)) or (text := _unescaped(value)) is None or not text or plain in found:
+        if not (plain := _unescape(name)) or (text := _unescape(value)) is None or not text or plain in found:
             return None
         found[plain] = None if text == NULL_VALUE else text
     return dict(reversed(found.items()))
 
 
-def _unescaped(text: str) -> str | None:
+def _unescape(text: str) -> str | None:
     """The text with ``%2F`` and its like replaced once; None beyond ASCII, where readers differ."""
     if any(int(match[1], 16) > 127 for match in _ESCAPED.finditer(text)):
         return None
@@ -195,10 +195,10 @@ def _from_table(table: pa.Table, recorded: Mapping[str, str]) -> PartitionColumn
     rows = table.to_pylist()
     distinct = {tuple(row.items()): number for number, row in enumerate({tuple(r.items()): r for r in rows}.values())}
     folders = np.array([distinct[tuple(row.items())] for row in rows], dtype=np.int32)
-    return _typed(folders, [dict(items) for items in distinct], recorded)
+    return _typed_columns(folders, [dict(items) for items in distinct], recorded)
 
 
-def _typed(
+def _typed_columns(
     folders: Folders, texts: Sequence[Mapping[str, str | None]], recorded: Mapping[str, str]
 ) -> PartitionColumns:
     types: dict[str, str | None] = {}
@@ -206,7 +206,7 @@ def _typed(
     notes = {}
     for name in texts[0] if texts else ():
         column = [one[name] for one in texts]
-        kind = recorded.get(name) or _inferred([text for text in column if text is not None])
+        kind = recorded.get(name) or _type_of([text for text in column if text is not None])
         read = [_value(text, kind) for text in column]
         types[name] = kind
         if kind not in _TYPED or any(
@@ -222,10 +222,10 @@ def _typed(
     return PartitionColumns(types, folders, values, notes)
 
 
-def _inferred(texts: Sequence[str]) -> str | None:
+def _type_of(texts: Sequence[str]) -> str | None:
     """The type that Spark infers for these values, where no other reader could infer another one.
 
-    >>> _inferred(["01", "12"]), _inferred(["2024-02-29"]), _inferred(["1", "x"]), _inferred(["1.5"]), _inferred([])
+    >>> _type_of(["01", "12"]), _type_of(["2024-02-29"]), _type_of(["1", "x"]), _type_of(["1.5"]), _type_of([])
     ('int', 'date', 'string', None, None)
     """
     if not texts:

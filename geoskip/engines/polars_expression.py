@@ -102,7 +102,7 @@ def predicate_of_polars(
     plain = types is not None and "Enum" not in types and "Categorical" not in types
     builder = Builder(columns, Engine(ieee=False, units=_COARSEST, orders_texts=plain), names=names)
     try:
-        found = builder.condition(_JsonExpression(builder).read(json.loads(expression.meta.serialize(format="json"))))
+        found = builder.condition(_JsonExpression(builder).visit(json.loads(expression.meta.serialize(format="json"))))
     except _NotRowByRow as error:
         found = Builder(columns, builder.engine, builder.reasons).unknown(str(error))
     except UnknownColumnError:
@@ -118,31 +118,31 @@ class _JsonExpression:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
-    def read(self, node: Json) -> Any:
+    def visit(self, node: Json) -> Any:
         """Make an operand or a condition of a vertex and all below it."""
         if not isinstance(node, dict) or len(node) != 1:
             raise _NotRowByRow(f"an expression of polars with {str(node)[:60]} is not used")
         ((kind, about),) = node.items()
         if kind in ("Cast", "Function") and _is_constant(node):
-            return self._evaluated(node)
+            return self._evaluate_constant(node)
         match kind, about:
             case "Column", str():
                 return self.builder.column(about)
             case "Literal", _:
                 return self._literal(about)
             case "Alias", [inner, _]:
-                return self.read(inner)
+                return self.visit(inner)
             case "BinaryExpr", {"left": left, "op": str() as op, "right": right}:
-                return self._operator(op, self.read(left), self.read(right))
+                return self._operator(op, self.visit(left), self.visit(right))
             case "Cast", {"expr": inner, "dtype": {"Literal": dtype}}:
-                return self._cast(self.read(inner), dtype)
+                return self._cast(self.visit(inner), dtype)
             case "Ternary", {"predicate": test, "truthy": then, "falsy": other}:
-                return self.builder.choice(*map(self.read, (test, then, other)), null_is_false=True)
+                return self.builder.choice(*map(self.visit, (test, then, other)), null_is_false=True)
             case "Function", {"input": arguments, "function": function}:
                 return self._function(function, arguments)
         raise _NotRowByRow(f"an expression of polars with {kind} is not used: it may look at more than one row")
 
-    def _evaluated(self, node: Json) -> Any:
+    def _evaluate_constant(self, node: Json) -> Any:
         """The value of a constant expression such as ``pl.date(2024, 1, 31)``, by polars itself."""
         import polars as pl
 
@@ -161,7 +161,7 @@ class _JsonExpression:
             case "EqValidity":
                 return builder.equal_or_both_null(left, right)
             case "NotEqValidity":
-                return builder.equal_or_both_null(left, right).negated()
+                return builder.equal_or_both_null(left, right).negate()
         if op in _COMPARISONS:
             return builder.compare(_COMPARISONS[op], left, right)
         if op in _ARITHMETIC:
@@ -172,21 +172,21 @@ class _JsonExpression:
         builder = self.builder
         match function:
             case {"Boolean": {"IsIn": about}}:
-                return self._is_in(self.read(arguments[0]), arguments[1], about["nulls_equal"])
+                return self._is_in(self.visit(arguments[0]), arguments[1], about["nulls_equal"])
             case {"Boolean": "IsIn"}:
-                return self._is_in(self.read(arguments[0]), arguments[1], None)
-        parts = [self.read(argument) for argument in arguments]
+                return self._is_in(self.visit(arguments[0]), arguments[1], None)
+        parts = [self.visit(argument) for argument in arguments]
         match function, parts:
             case {"Boolean": "Not"}, [part]:
-                return builder.condition(part).negated()
+                return builder.condition(part).negate()
             case {"Boolean": "IsNull"}, [part]:
                 return builder.is_null(part)
             case {"Boolean": "IsNotNull"}, [part]:
-                return builder.is_null(part).negated()
+                return builder.is_null(part).negate()
             case {"Boolean": "IsNan"}, [part]:
                 return builder.is_nan(part)
             case {"Boolean": "IsNotNan"}, [part]:
-                return builder.is_nan(part).negated()
+                return builder.is_nan(part).negate()
             case {"Boolean": "IsFinite"}, [part]:
                 return builder.is_finite(part)
             case {"Boolean": "IsInfinite"}, [part]:
@@ -205,7 +205,7 @@ class _JsonExpression:
             case {"TemporalExpr": "Year"}, [part]:
                 return builder.year(part)
             case {"StructExpr": {"FieldByName": name}}, [Column() as part]:
-                return builder.nested(part, name)
+                return builder.struct_field(part, name)
             case "FillNull", [EngineCondition() | Column(_, "boolean") as part, Constant("boolean", False)]:
                 found = builder.condition(part)
                 return EngineCondition(found.true, builder.unknown("fill_null of polars is not used", part).false)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.engines.extras import required
+from geoskip.engines.extras import require_package
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing, located, table_format
-from geoskip.engines.iceberg_listing import planned
+from geoskip.engines.folder_listing import FolderListing, locate, table_format
+from geoskip.engines.iceberg_listing import plan_scan
 from geoskip.engines.polars_expression import predicate_of_polars
 from geoskip.engines.pyarrow_dataset import kept_files, whole_dataset, without_skipped
 from geoskip.engines.scan_reports import remember
@@ -63,8 +63,8 @@ def scan_polars(
     DatasetNotFoundError, InvalidSpecificationError
         Where there is no such path or no file in it, and for a condition that cannot be read.
     """
-    pl = required("polars", "geoskip.scan_polars()")
-    root, below = located(path)
+    pl = require_package("polars", "geoskip.scan_polars()")
+    root, below = locate(path)
     refuse_inside(os.fspath(path), root, below)
     scanned = _READERS.get(table_format(root), _PolarsDataset)(path, store, metadata)
     if not isinstance(where, pl.Expr):
@@ -72,7 +72,7 @@ def scan_polars(
             asked = files(path, where, store=store, metadata=metadata, dialect=dialect, listing=scanned.found)
             scanned.beside, scanned.reasons = asked.predicate, asked.report.noted
         return scanned.source()
-    kept = scanned.kept(where, scanned.found)
+    kept = scanned.select_files(where, scanned.found)
     frame = scanned.frame(kept).filter(where)
     remember(frame, lambda: kept.report)
     return frame
@@ -82,7 +82,7 @@ class _PolarsDataset:
     """A dataset as polars reads it: the schema and the types of partitions are those of all files."""
 
     def __init__(self, path: str | os.PathLike[str], store: Store | None, metadata: str | None) -> None:
-        self.pl = required("polars", "geoskip.scan_polars()")
+        self.pl = require_package("polars", "geoskip.scan_polars()")
         self.path, self.store, self.metadata = path, store, metadata
         self.report: Scan | None = None
         self.beside: Predicate = TRUE
@@ -121,7 +121,7 @@ class _PolarsDataset:
         paths = [file.path for file in kept]
         return self._scan(paths, self.schema) if paths else self.pl.LazyFrame(schema=self.schema)
 
-    def kept(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
+    def select_files(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
         """The files that a condition needs, of a listing or of one made now; None needs all."""
         arrow = self.pl.DataFrame(schema=self.schema).to_arrow().schema
 
@@ -147,7 +147,7 @@ class _PolarsDataset:
         ``most`` counts rows before the condition, as in ``frame.head(most).filter(predicate)``: of the first rows no
         file can be left out.
         """
-        kept = self.kept(predicate if most is None else None)
+        kept = self.select_files(predicate if most is None else None)
         self.report = kept.report
         frame = self.frame(kept)
         if most is not None:
@@ -185,7 +185,7 @@ class _PolarsIcebergTable(_PolarsDataset):
         from polars.io.plugins import register_io_source
 
         arrow, expressions = import_module("pyiceberg.io.pyarrow"), import_module("pyiceberg.expressions")
-        table, tasks = planned(kept.listing, set(kept.report.skipped_files()))
+        table, tasks = plan_scan(kept.listing, set(kept.report.skipped_files()))
 
         def rows(columns: list[str] | None, predicate: Any, most: int | None, batch: int | None) -> Iterator[Any]:
             names = list(self.schema) if columns is None else columns

@@ -20,9 +20,9 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from geoskip.engines.arrow_expression import predicate_of_arrow
-from geoskip.engines.delta_listing import is_mapped, opened
+from geoskip.engines.delta_listing import is_mapped, open_table
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing, located, table_format
+from geoskip.engines.folder_listing import FolderListing, locate, table_format
 from geoskip.engines.iceberg_columns import IcebergColumns
 from geoskip.engines.scan_reports import remember
 from geoskip.engines.table_listing import listed_now, refuse_inside, refuse_unlike
@@ -87,7 +87,7 @@ def pyarrow_dataset(
 
 def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:
     """The dataset as pyarrow makes it of all files, or deltalake or pyiceberg of a table's."""
-    root, below = located(path)  # or an error that says what is wrong with the path
+    root, below = locate(path)  # or an error that says what is wrong with the path
     refuse_inside(os.fspath(path), root, below)
     kind = table_format(root)
     if kind == "Delta":
@@ -108,7 +108,7 @@ def _of_delta(path: str | os.PathLike[str], caller: str) -> Any:
     others that do not match.
     """
     try:
-        table = opened(os.fspath(path), f"{caller} of a Delta table")
+        table = open_table(os.fspath(path), f"{caller} of a Delta table")
         if is_mapped(table.metadata()):
             raise ValueError("its columns have other names in the files (column mapping)")
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")

@@ -13,7 +13,7 @@ from typing import Any
 
 from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.constant_bounds import Constant, Engine
-from geoskip.engines.extras import required
+from geoskip.engines.extras import require_package
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
 from geoskip.engines.time_texts import UNITS, SqlTime, instant_of, is_utc, time_of
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError
@@ -48,7 +48,7 @@ def quoting_hint(text: str, names: Sequence[str], dialect: str) -> str:
 
 
 def _classes(name: str) -> tuple[type, ...]:
-    return (getattr(required("sqlglot", "a condition in SQL").exp, name),)
+    return (getattr(require_package("sqlglot", "a condition in SQL").exp, name),)
 
 
 @dataclass(frozen=True)
@@ -140,18 +140,18 @@ class SqlOperands:
             if found:
                 column = self.builder.column(found[0])
                 for field in path[place + 1 :]:
-                    column = self._nested(column, field)
+                    column = self._struct_field(column, field)
                 return column
         if self.names is not None:
             raise self._no_column(path[-1], node)
         return self.builder.column(path[-1])
 
-    def _nested(self, column: Column | EngineCondition, name: str) -> Column | EngineCondition:
+    def _struct_field(self, column: Column | EngineCondition, name: str) -> Column | EngineCondition:
         fields = dict(sql_type(column.type).fields) if isinstance(column, Column) else {}
         same = [field for field in fields if field.lower() == name.lower()]
         if fields and not same and self.names is not None:
             raise UnknownColumnError(f"{column} has no field {name}; its fields are {', '.join(fields)}")
-        return self.builder.nested(column, same[0] if len(same) == 1 else name)
+        return self.builder.struct_field(column, same[0] if len(same) == 1 else name)
 
     def _no_column(self, name: str, node: Any) -> UnknownColumnError:
         about = node.parts[-1].meta
@@ -284,24 +284,24 @@ class SqlOperands:
 
     def _of_year(self, node: Any) -> object:
         inner = node.this.this if type(node.this).__name__ == "TsOrDsToDate" else node.this
-        return self._truncated(inner, "year", is_number=True)
+        return self._unit_start(inner, "year", is_number=True)
 
     def _of_extract(self, node: Any) -> object:
-        return self._truncated(node.expression, node.this.name.lower(), is_number=True)
+        return self._unit_start(node.expression, node.this.name.lower(), is_number=True)
 
     def _of_timestamptrunc(self, node: Any) -> object:
         unit = node.args.get("unit")
         if unit is None:
             return UNKNOWN
-        return self._truncated(node.this, unit.name.lower(), through_instants=self.dialect == "spark")
+        return self._unit_start(node.this, unit.name.lower(), through_instants=self.dialect == "spark")
 
     def _of_datetrunc(self, node: Any) -> object:
         unit = node.args.get("unit")
         if unit is None or (self.dialect == "spark" and unit.name.lower() == "day"):  # which is NULL there
             return UNKNOWN
-        return self._truncated(node.this, unit.name.lower())
+        return self._unit_start(node.this, unit.name.lower())
 
-    def _truncated(self, inner: Any, unit: str, *, is_number: bool = False, through_instants: bool = False) -> object:
+    def _unit_start(self, inner: Any, unit: str, *, is_number: bool = False, through_instants: bool = False) -> object:
         part = self.operand(inner)
         known = unit == "year" if is_number else unit in UNITS
         usable = isinstance(part, Column) and part.type in _TIMES and known

@@ -28,7 +28,7 @@ from typing import Any
 
 from geoskip.engines.agreed_functions import CATALYST
 from geoskip.engines.constant_bounds import NEGATED, Constant, conjunction, disjunction
-from geoskip.engines.extras import required
+from geoskip.engines.extras import require_package
 from geoskip.engines.implied_conditions import EngineCondition, Rounded
 from geoskip.engines.sql_operands import ColumnSum, SqlOperands, StartOfUnit, TextLiteral, quoting_hint
 from geoskip.engines.time_texts import DAY, SqlTime, instant_of, is_utc, starts, time_of
@@ -92,7 +92,7 @@ def predicate_of_sql(
     UnknownColumnError
         For a name that is not among ``names``.
     """
-    tree = parsed(text, dialect, names or ())
+    tree = parse_condition(text, dialect, names or ())
     translator = SqlTranslator(text, columns, dialect, time_zone, names)
     try:
         found = translator.condition(tree)
@@ -101,11 +101,11 @@ def predicate_of_sql(
     return found.true, translator.builder.reasons
 
 
-def parsed(text: str, dialect: str, names: Sequence[str] = ()) -> Any:
+def parse_condition(text: str, dialect: str, names: Sequence[str] = ()) -> Any:
     """Parse a condition; raises InvalidSpecificationError with the position of what is wrong."""
     if dialect not in _DIALECTS:
         raise InvalidSpecificationError(f"dialect= is one of {', '.join(_DIALECTS)}, got {dialect!r}")
-    sqlglot = required("sqlglot", "a condition in SQL")
+    sqlglot = require_package("sqlglot", "a condition in SQL")
     try:
         return sqlglot.parse_one(text, read=dialect, into=sqlglot.exp.Condition)
     except sqlglot.errors.SqlglotError as error:
@@ -131,7 +131,7 @@ class SqlTranslator(SqlOperands):
         if kind == "Or":
             return self.builder.either([self.condition(part) for part in node.flatten()])
         if kind == "Not":
-            return self.condition(node.this).negated()
+            return self.condition(node.this).negate()
         handler: Callable[[Any], EngineCondition] | None = getattr(self, f"_{kind.lower()}", None)
         if kind in _COMPARISONS and _has_only(node, "this", "expression"):
             return self.compare(_COMPARISONS[kind], self.operand(node.this), self.operand(node.expression), node)
@@ -170,11 +170,11 @@ class SqlTranslator(SqlOperands):
                 return self.not_used(node)
         elif value == "Boolean" and type(part).__name__ in ("Paren", "Column"):
             inner = self.condition(part)
-            holds = inner if node.expression.this else inner.negated()
+            holds = inner if node.expression.this else inner.negate()
             found = EngineCondition(holds.true, disjunction([holds.false, self._null_of(inner, part)]), inner.size)
         else:
             return self.not_used(node)
-        return found.negated() if negated else found
+        return found.negate() if negated else found
 
     def _is_unknown(self, inner: EngineCondition, node: Any) -> EngineCondition:
         null = self._null_of(inner, node)
@@ -184,7 +184,7 @@ class SqlTranslator(SqlOperands):
         """Return what holds where a condition is NULL: one of its columns is, if it has no NULL itself."""
         vertices = [*walk(inner.true), *walk(inner.false)]
         columns = dict.fromkeys(vertex for vertex in vertices if isinstance(vertex, Column))
-        null = required("sqlglot", "a condition in SQL").exp.Null
+        null = require_package("sqlglot", "a condition in SQL").exp.Null
         if not columns or node.find(null) or any(isinstance(vertex, Opaque | Call) for vertex in vertices):
             return self.not_used(node).true
         return disjunction([IsNull(column) for column in columns])
@@ -208,7 +208,7 @@ class SqlTranslator(SqlOperands):
         return EngineCondition(same.true, disjunction([same.false, IsNull(left)]), same.size)
 
     def _nullsafeneq(self, node: Any) -> EngineCondition:
-        return self._nullsafeeq(node).negated()
+        return self._nullsafeeq(node).negate()
 
     def _between(self, node: Any) -> EngineCondition:
         if not _has_only(node, "this", "low", "high"):
@@ -241,10 +241,10 @@ class SqlTranslator(SqlOperands):
         if escape is None or escape not in pattern.text:
             found = self.builder.like(part, pattern.text, Like)
         else:
-            found = self._escaped(part, pattern.text, escape)
-        return found.negated() if negated else found
+            found = self._like_with_escape(part, pattern.text, escape)
+        return found.negate() if negated else found
 
-    def _escaped(self, part: Column, pattern: str, escape: str) -> EngineCondition:
+    def _like_with_escape(self, part: Column, pattern: str, escape: str) -> EngineCondition:
         """LIKE with a pattern in which some signs are escaped."""
         plain, place = "", 0
         while place < len(pattern):
@@ -319,8 +319,8 @@ class SqlTranslator(SqlOperands):
             case ColumnSum(column, by), Constant("integer", value):
                 return self._compare_sum(op, column, by, int(value))
             case Call() as call, Constant("integer" | "decimal" | "float", value) if call.type == "double":
-                found = _compared(op, call, Literal(float(value), "double"))
-                return EngineCondition(found, _compared(NEGATED[op], call, Literal(float(value), "double")))
+                found = _comparison(op, call, Literal(float(value), "double"))
+                return EngineCondition(found, _comparison(NEGATED[op], call, Literal(float(value), "double")))
         return self.not_used(node)
 
     def _compare_near(self, op: str, part: Column | Rounded, value: float) -> EngineCondition:
@@ -331,7 +331,7 @@ class SqlTranslator(SqlOperands):
             near = self.builder.both([compare(">=", part, low), compare("<=", part, high)])
             column = part.column if isinstance(part, Rounded) else part
             same = EngineCondition(near.true, Not(IsNull(column)), near.size)
-            return same if op == "=" else same.negated()
+            return same if op == "=" else same.negate()
         least, most = (high, low) if op in ("<", "<=") else (low, high)
         return EngineCondition(compare(op, part, least).true, compare(op, part, most).false)
 
@@ -349,16 +349,16 @@ class SqlTranslator(SqlOperands):
         if part.through_instants and part.column.type != "timestamp" and not is_utc(self.zone):
             return self.not_used(node)
         found = starts(part.unit, time.microseconds)
-        return self.not_used(node) if found is None else self._within(op, part.column, time.microseconds, *found, node)
+        return self.not_used(node) if found is None else self._decide(op, part.column, time.microseconds, *found, node)
 
     def _compare_year(self, op: str, part: StartOfUnit, value: object, node: Any) -> EngineCondition:
         match value:
             case Constant("integer", number) if 1900 < number < 9000:
                 first, following = (_year_start(int(number) + more) for more in (0, 1))
-                return self._within(op, part.column, first, first, following, node)
+                return self._decide(op, part.column, first, first, following, node)
         return self.not_used(node)
 
-    def _within(self, op: str, column: Column, value: int, first: int, following: int, node: Any) -> EngineCondition:
+    def _decide(self, op: str, column: Column, value: int, first: int, following: int, node: Any) -> EngineCondition:
         """Compare the start of the unit of a column with a local time.
 
         Parameters
@@ -384,7 +384,7 @@ class SqlTranslator(SqlOperands):
                     both = [compare(">=", column, begin), compare("<", column, end)]
                     return self.builder.both(both) if at_start else EngineCondition(FALSE, other)
                 case "!=":
-                    return holds("=").negated()
+                    return holds("=").negate()
                 case ">=":
                     return compare(">=", column, least)
                 case ">":
@@ -415,7 +415,7 @@ class SqlTranslator(SqlOperands):
         literal = Literal(value, kind if value in sql_type(kind).values else "bigint")
         if literal.type != kind:
             return self.unknown(f"{column} + {by} is not used: it is compared with a larger type")
-        return EngineCondition(_compared(op, total, literal), _compared(NEGATED[op], total, literal))
+        return EngineCondition(_comparison(op, total, literal), _comparison(NEGATED[op], total, literal))
 
 
 _CONDITIONS = frozenset(
@@ -441,7 +441,7 @@ def _has_only(node: Any, *names: str) -> bool:
     return all(name in names or not value for name, value in node.args.items())
 
 
-def _compared(op: str, left: Predicate, literal: Literal) -> Predicate:
+def _comparison(op: str, left: Predicate, literal: Literal) -> Predicate:
     return Not(Comparison("=", left, literal)) if op == "!=" else Comparison(op, left, literal)
 
 

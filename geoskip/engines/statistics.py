@@ -50,7 +50,7 @@ import pyarrow.compute as pc
 import shapely
 from numpy.typing import NDArray
 
-from geoskip.engines.folder_listing import FOLDER, located
+from geoskip.engines.folder_listing import FOLDER, locate
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
 from geoskip.evaluation.value_texts import rounded_outwards, texts_of
 from geoskip.indexes.file_statistics import FileStatistics
@@ -140,7 +140,7 @@ def statistics(
         raise InvalidSpecificationError(f"statistics(store=) takes a geoskip.stores.Store, got {store!r}")
     if not isinstance(path, str | os.PathLike):
         raise InvalidSpecificationError(f"statistics() takes the path of a dataset's folder, got {path!r}")
-    root, below = located(path)
+    root, below = locate(path)
     folder = os.path.join(root, FOLDER) if metadata is None else os.fsdecode(metadata)
     found = statistics_of(store or ParquetStore(local_path(folder) or folder))
     if not below:
@@ -246,7 +246,7 @@ def _figures(of: FileStatistics) -> dict[str, Any]:
             found |= _bound(bound, of.type, end)
     if of.values is not None:
         found["distinct_count"] = of.values.value_lengths()
-        found["distinct_values"] = _relisted(of.values, texts_of(of.values.flatten(), of.type))
+        found["distinct_values"] = _replace_values(of.values, texts_of(of.values.flatten(), of.type))
     return found if of.boxes is None else found | _box_columns(of.boxes)
 
 
@@ -266,7 +266,7 @@ def _bound(bound: pa.Array, kind: str, end: str) -> Columns:
     return found
 
 
-def _relisted(lists: pa.Array, flat: pa.Array) -> pa.Array:
+def _replace_values(lists: pa.Array, flat: pa.Array) -> pa.Array:
     """Other values in the same lists, null where these are null."""
     null = np.asarray(lists.is_null())
     ends = np.cumsum(np.asarray(lists.value_lengths().fill_null(0)))

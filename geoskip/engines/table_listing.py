@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from geoskip.engines.folder_listing import FolderListing, listed, table_format
+from geoskip.engines.folder_listing import FolderListing, list_folder, table_format
 from geoskip.errors import InvalidSpecificationError
 
 _LISTINGS = {"Delta": "delta_listing", "Iceberg": "iceberg_listing"}
@@ -18,7 +18,7 @@ def listed_now(root: str, below: str = "") -> FolderListing:
     """
     kind = table_format(root)
     if kind is None:
-        return listed(root, below)
+        return list_folder(root, below)
     if kind in _LISTINGS:
         found: FolderListing = import_module(f"geoskip.engines.{_LISTINGS[kind]}").listed_table(root, below)
         return found

@@ -192,14 +192,14 @@ def without_old_times(predicate: Predicate) -> Predicate:
     d < DATE '1422-06-03' (before the calendars agree)
     """
 
-    def changed(node: Predicate) -> Predicate:
+    def make_opaque(node: Predicate) -> Predicate:
         if isinstance(node, And | Or | Not | Column | Literal):
             return node
         if isinstance(node, Comparison | In) and any(map(_is_old, _literals(node))):
             return Opaque(f"{node} (before the calendars agree)", tuple(columns_of(node)))
         return node
 
-    return transform(predicate, changed)
+    return transform(predicate, make_opaque)
 
 
 def _literals(node: Predicate) -> Iterator[Literal]:

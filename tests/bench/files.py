@@ -78,7 +78,7 @@ def measured(place: str) -> None:
     """Print the seconds of each step in this process, as JSON."""
     seconds = {"import": _import_seconds("geoskip"), "import files": _import_seconds("geoskip.files")}
     import geoskip
-    from geoskip.engines.folder_listing import FolderListing, listed
+    from geoskip.engines.folder_listing import FolderListing, list_folder
     from geoskip.engines.matched_snapshot import FileMatch, latest_snapshot, store_of
 
     with pa.memory_map(f"{place}/listing.arrow") as source:
@@ -110,7 +110,7 @@ def measured(place: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(LISTED):
             (Path(folder) / f"part-{number:07}.parquet").touch()
-        timed("list", lambda: listed(folder))
+        timed("list", lambda: list_folder(folder))
     seconds["list"] *= FILES / LISTED
     print(json.dumps(seconds))
 

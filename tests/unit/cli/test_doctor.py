@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
     def denied(*_: Any) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr("geoskip.engines.folder_listing.listed", denied)
+    monkeypatch.setattr("geoskip.engines.folder_listing.list_folder", denied)
     assert line("permissions", tmp_path, "--no-session") == (
         f"fail  permissions: {tmp_path} cannot be read; let this user read it, or run as one who may"
     )

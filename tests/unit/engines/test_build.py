@@ -16,7 +16,7 @@ import shapely
 import geoskip
 from geoskip import BloomFilter, Formatted, GeoBox, Hybrid, MinMax, Prefix, ValueList
 from geoskip.engines import build as build_module
-from geoskip.engines.parquet_values import NeedsSpark, called
+from geoskip.engines.parquet_values import NeedsSpark, call_function
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError, UnknownColumnError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle import actions
@@ -284,9 +284,9 @@ def test_results_count_as_spark_takes_them(monkeypatch: pytest.MonkeyPatch) -> N
         return Call("f", (Column("x", "double"),), "python:f#1", ("eval:100",), returns)
 
     values = pa.array([0.0, -0.0, 0.0])
-    assert called(offer("string"), [values], 3).to_pylist() == ["0.0", "-0.0", "0.0"]
+    assert call_function(offer("string"), [values], 3).to_pylist() == ["0.0", "-0.0", "0.0"]
     with pytest.raises(NeedsSpark, match="f returned str, it is declared as int"):
-        called(offer("int"), [values], 3)
+        call_function(offer("int"), [values], 3)
 
 
 def test_times_do_not_reach_functions(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_function_that_fails_on_a_file_costs_its_own_index_alone(tmp_path: Pat
 
 
 def test_a_file_that_changes_while_it_is_read_has_no_metadata(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = build_module._ChunkReader.read
+    read = build_module._ChunkReader.read_chunk
 
     def meanwhile(self: Any, files: Any) -> Any:
         found = read(self, files)
@@ -319,7 +319,7 @@ def test_a_file_that_changes_while_it_is_read_has_no_metadata(folder: Path, monk
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(build_module._ChunkReader, "read", meanwhile)
+        patch.setattr(build_module._ChunkReader, "read_chunk", meanwhile)
         patch.setattr("geoskip.sources.build_verbs._PASSES", 0)
         report = geoskip.build(folder, [MinMax("n")], threads=1)
     assert report.excluded == {"day=1/x.parquet": "it changed while it was indexed"}
@@ -328,14 +328,14 @@ def test_a_file_that_changes_while_it_is_read_has_no_metadata(folder: Path, monk
 
 
 def test_files_that_arrive_meanwhile_are_read_in_a_second_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = build_module._ChunkReader.read
+    read = build_module._ChunkReader.read_chunk
 
     def meanwhile(self: Any, files: Any) -> Any:
         if not (folder / "day=2").exists():
             write_files(folder, {"day=2/x.parquet": pa.table({"n": [7]})})
         return read(self, files)
 
-    monkeypatch.setattr(build_module._ChunkReader, "read", meanwhile)
+    monkeypatch.setattr(build_module._ChunkReader, "read_chunk", meanwhile)
     assert geoskip.build(folder, [MinMax("n")]).files == 3
 
 

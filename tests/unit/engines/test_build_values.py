@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import geoskip
 from geoskip import BloomFilter, MinMax, ValueList
-from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values, rebased
+from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values, rebase_days
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError
 from geoskip.predicates import Column
 from geoskip.sources.arrow_reader import read_files
@@ -146,7 +146,7 @@ def test_days_of_the_julian_calendar(tmp_path: Path) -> None:
 @settings(max_examples=examples(200), deadline=None)
 def test_rebased_days_have_the_date_of_the_julian_calendar(day: int) -> None:
     """Against Meeus's formula for the day number of a date in the Julian calendar."""
-    (found,) = rebased(pa.array([day], pa.int32()).cast(pa.date32())).to_pylist()
+    (found,) = rebase_days(pa.array([day], pa.int32()).cast(pa.date32())).to_pylist()
     year, month = (found.year, found.month) if found.month > 2 else (found.year - 1, found.month + 12)
     number = 1461 * (year + 4716) // 4 + 306001 * (month + 1) // 10000 + found.day - 1524
     is_leap_day_lost = (found.month, found.day) == (3, 1) and found.year % 100 == 0 and found.year % 400

@@ -21,7 +21,7 @@ import geoskip
 from geoskip.engines.duckdb_expression import predicate_of_duckdb
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_scopes import find_scans
-from geoskip.engines.duckdb_statement import Parquet, parsed
+from geoskip.engines.duckdb_statement import Parquet, parse_query
 from tests.support.strategies import examples
 
 UTC = datetime.UTC
@@ -159,7 +159,7 @@ def answer(indexed: Any, condition: str) -> tuple[set[int], set[int], Any]:
 
     names = sorted(map(str, Path(folder).glob("*.parquet")))
     types = ParquetFiles(run).types(Parquet(tuple(names), "", frozenset(), 0, 0, ""), names)
-    tree = parsed(f"FROM r WHERE {condition}", run)
+    tree = parse_query(f"FROM r WHERE {condition}", run)
     (scan,) = find_scans(tree, lambda ref: list(types), lambda name: False)
     predicate, _ = predicate_of_duckdb(scan.conditions, types, "Europe/Oslo")
     found = geoskip.files(folder, predicate, listing=listing)

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from geoskip.engines.duckdb_scopes import alias_of, find_scans
-from geoskip.engines.duckdb_statement import parsed
+from geoskip.engines.duckdb_statement import parse_query
 
 COLUMNS = {"t": ["a", "b", "s"], "u": ["a", "c"], "x*.parquet": ["a", "b"], "t2": ["d"]}
 
@@ -23,7 +23,7 @@ def usable(query: str) -> dict[str, str]:
         return con.execute(text, parameters).fetchall()
 
     scans = find_scans(
-        parsed(query, run),
+        parse_query(query, run),
         lambda ref: COLUMNS.get(ref.get("table_name", "")),
         lambda name: name in ("+", "abs", "lower"),
     )
@@ -32,7 +32,7 @@ def usable(query: str) -> dict[str, str]:
 
 def printed(condition: Any, run: Any) -> str:
     """A condition as DuckDB prints it."""
-    tree = {"error": False, "statements": [{"node": {**parsed("SELECT 1", run), "where_clause": condition}}]}
+    tree = {"error": False, "statements": [{"node": {**parse_query("SELECT 1", run), "where_clause": condition}}]}
     tree["statements"][0]["named_param_map"] = []
     return run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0].partition(" WHERE ")[2]
 
@@ -117,7 +117,7 @@ def test_a_condition_is_used_where_it_cannot_change_the_result(query, expected):
 
 def test_the_tree_is_not_changed_by_looking_at_it():
     con = duckdb.connect()
-    tree = parsed("FROM t z WHERE z.a > 5", lambda text, parameters: con.execute(text, parameters).fetchall())
+    tree = parse_query("FROM t z WHERE z.a > 5", lambda text, parameters: con.execute(text, parameters).fetchall())
     before = copy.deepcopy(tree)
     find_scans(tree, lambda ref: ["a"], lambda name: False)
     assert tree == before
