@@ -192,7 +192,7 @@ class Dataset:
                 auto.refresh_within(self._source, self._auto_refresh)
             except GeoskipError as error:
                 warnings.warn(f"{self._source.name} was not refreshed: {error}", stacklevel=2)
-        return self._source.read(self.spark)
+        return self._source.load(self.spark)
 
     # --- verbs that read data ---------------------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class Dataset:
     def optimize_index(self) -> None:
         """Merge the many small parts that refreshes leave into one, in the order of the paths."""
         actions.optimize(self._store(), by=ENGINE)
-        self._changed()
+        self._invalidate_caches()
 
     def delete_index(self, *which: Index | str) -> tuple[str, ...]:
         """Take indexes out of use, all if none is named; ``which`` is a specification or its text.
@@ -318,7 +318,7 @@ class Dataset:
         :meth:`vacuum_index`.
         """
         deleted = actions.delete(self._store(), [str(index) for index in which], by=ENGINE)
-        self._changed()
+        self._invalidate_caches()
         return deleted
 
     def restore_index(self, *which: Index | str) -> tuple[str, ...]:
@@ -328,7 +328,7 @@ class Dataset:
         refresh.
         """
         restored = actions.restore(self._store(), [str(index) for index in which], by=ENGINE)
-        self._changed()
+        self._invalidate_caches()
         return restored
 
     def vacuum_index(self, retain: timedelta | float | str = timedelta(days=7)) -> Vacuumed:
@@ -338,7 +338,7 @@ class Dataset:
         text such as ``"7 days"``. A query planned with a removed snapshot reads every file.
         """
         removed = actions.vacuum(self._store(), duration(retain), by=ENGINE)
-        self._changed()
+        self._invalidate_caches()
         return removed
 
     def use_metadata(self) -> None:
@@ -347,7 +347,7 @@ class Dataset:
         Needed only where there are metadata in another place too, or other keys: else they are found anyway.
         """
         self._source.use(self._source.relation())
-        self._changed()
+        self._invalidate_caches()
 
     def rotate_keys(self) -> None:
         """Wrap the keys of encrypted metadata by the newest versions of their master keys.
@@ -356,7 +356,7 @@ class Dataset:
         from before.
         """
         actions.rotate(self._store(), by=ENGINE)
-        self._changed()
+        self._invalidate_caches()
 
     def cancel(self) -> list[dict[str, Any]]:
         """Cancel the operations that run on this dataset, in whatever process, and return them.
@@ -365,7 +365,7 @@ class Dataset:
         """
         data = SparkData(self._source, self._source.current_state())
         cancelled = actions.cancel(data.store, data.header(), by=ENGINE)
-        self._changed()
+        self._invalidate_caches()
         return cancelled
 
     # --- reports -----------------------------------------------------------------------------------------------------
@@ -429,6 +429,6 @@ class Dataset:
     def _store(self) -> Store:
         return self._source.store(self._source.relation())
 
-    def _changed(self) -> None:
+    def _invalidate_caches(self) -> None:
         known.renew(self._source.relation().root)
         java(self.spark).geoskip.forget()

@@ -30,7 +30,7 @@ def record_layout(data: SparkData, layout: Mapping[str, Any]) -> None:
     """
     encryption = data.source.encryption
 
-    def recorded(attempt: CommitAttempt) -> Commit | Amend | None:
+    def record(attempt: CommitAttempt) -> Commit | Amend | None:
         found = attempt.snapshot
         if found is None:
             is_clear = encryption is not None and encryption.key is None
@@ -39,4 +39,4 @@ def record_layout(data: SparkData, layout: Mapping[str, Any]) -> None:
             return None
         return Amend.nothing(found, replace(found.header, layout=layout))
 
-    perform(data.store, Verb.REFRESH, recorded, parameters={"layout": layout_name(layout)}, by=ENGINE)
+    perform(data.store, Verb.REFRESH, record, parameters={"layout": layout_name(layout)}, by=ENGINE)

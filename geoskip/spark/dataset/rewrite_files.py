@@ -64,9 +64,9 @@ from geoskip.spark.dataset.rewrite_folders import (
     check_room,
     copy_files,
     exclusive,
+    explain_storage_errors,
     folder_at,
     full,
-    reaching,
     remove_abandoned,
     remove_folder,
     rename_folder,
@@ -249,7 +249,7 @@ class _Rewrite:
         """Make the new folder, index it, and switch a table to it."""
         used = [self.data.root, *self.state.files.folders]
         with ExitStack() as undo:
-            undo.enter_context(reaching(self.folder.final))
+            undo.enter_context(explain_storage_errors(self.folder.final))
             if self.table is not None:
                 undo.enter_context(exclusive(self.data.root))
             for root in dict.fromkeys([self.data.root, self.to or self.data.root]):
@@ -268,7 +268,7 @@ class _Rewrite:
             if self.table is not None:
                 self._switch(self.table)
             self.is_done = True
-        files_after = len(self._listed([self.folder.final]))
+        files_after = len(self._list_files([self.folder.final]))
         return RewriteReport(
             self.folder.final, str(self.layout), len(self.state.files), files_after, len(self.chosen.rewritten),
             len(self.chosen.kept), self.rows, self.data.root, self.table is not None,
@@ -295,13 +295,13 @@ class _Rewrite:
     def _old_files(self) -> FileListing:
         """The files in the folders of the dataset, by the names of the folders alone."""
         roots = [self.data.root] if self.table is None else self.table.folders(self.data.root)
-        found = self._listed(roots)
+        found = self._list_files(roots)
         known = {(file.uri, file.size, file.mtime) for file in found}
         if any((file.uri, file.size, file.mtime) not in known for file in self.state.files):
             raise ConflictError(f"files of {self.data.source.name} changed as they were listed; rewrite again")
         return found
 
-    def _listed(self, roots: Sequence[str]) -> FileListing:
+    def _list_files(self, roots: Sequence[str]) -> FileListing:
         kept = [name for name in self.state.frame.columns if name not in self.state.relation.partitions]
         schema = self.state.frame.select(*("`" + name.replace("`", "``") + "`" for name in kept)).schema
         reader = self.spark.read.format("parquet").schema(schema).option("recursiveFileLookup", "true")
@@ -337,7 +337,7 @@ class _Rewrite:
                 f"{self.rows:,} rows were written of {expected:,} that {self.data.source.name} had: its files changed "
                 "meanwhile; nothing was replaced, rewrite again"
             )
-        self.ids = with_writes({}, [file.uri for file in self._listed([self.folder.staging])])[WRITES]
+        self.ids = with_writes({}, [file.uri for file in self._list_files([self.folder.staging])])[WRITES]
 
     def _check_columns(self) -> None:
         """Raise where files have columns that this handle does not read, since Spark takes them from one file."""
@@ -375,7 +375,7 @@ class _Rewrite:
             return
         source = DatasetSource(self.spark, self.folder.staging, None, "parquet", self.data.source.options, None, None)
         then, now = ({field.name: field.dataType.simpleString() for field in frame.schema.fields}
-                     for frame in (self.state.frame, source.read(self.spark)))  # fmt: skip
+                     for frame in (self.state.frame, source.load(self.spark)))  # fmt: skip
         if then != now:
             changed = next(name for name in {**then, **now} if then.get(name) != now.get(name))
             raise GeoskipError(
@@ -411,7 +411,7 @@ class _Rewrite:
         layout = dict(recorded)
         if self.chosen.is_whole or is_same or not recorded:
             size = recorded.get(FILE_SIZE) if not self.chosen.is_whole else None
-            size = size or self.chosen.wanted_size(self._listed([self.folder.final]))
+            size = size or self.chosen.wanted_size(self._list_files([self.folder.final]))
             layout = {**self.layout.to_json(), WRITES: sorted(set(writes)), FILE_SIZE: size}
         if self.snapshot is not None and (entries := self.snapshot.header.entries):
             return create(target, [entry.index for entry in entries], layout)
@@ -423,14 +423,14 @@ class _Rewrite:
         """Let the table read the new folder; back again where files were added meanwhile."""
         table.check_current(self.data.root)
         self._check_unchanged("before it was switched")
-        written = self._listed([self.folder.final]).text
+        written = self._list_files([self.folder.final]).text
         folder_at(self.folder.final).create(SWITCHED, b"")
         try:
             table.switch(self.folder.final)
             self._check_unchanged("as it was switched")
         except Exception as error:
             table.restore()
-            if self._listed([self.folder.final]).text != written:
+            if self._list_files([self.folder.final]).text != written:
                 raise ConflictError(
                     f"{self.data.source.name} reads {self.data.root} again ({error}), but a writer has added files to "
                     f"{self.folder.final} meanwhile, which stays: append their rows to the table, then remove it"

@@ -107,7 +107,7 @@ def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str 
         "files": [[file.uri, file.size, file.mtime] for file in files if file.uri in read],
         "others": [[file.uri, file.size, file.mtime] for file in files if file.uri not in read],
     }
-    with reaching(folder.staging):
+    with explain_storage_errors(folder.staging):
         folder_at(folder.staging).create(JOURNAL, json.dumps(journal).encode())
 
 
@@ -130,7 +130,7 @@ def exclusive(root: str) -> Iterator[None]:
     """
     folder = folder_at(root)
     mine = json.dumps({"who": who(), "when": now(), "id": uuid.uuid4().hex}).encode()
-    with reaching(root):
+    with explain_storage_errors(root):
         for _ in range(3):
             try:
                 folder.create(LOCK, mine)
@@ -244,7 +244,7 @@ def rename_folder(spark: SparkSession, source: str, target: str) -> None:
     conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
     old, new = jvm.org.apache.hadoop.fs.Path(source), jvm.org.apache.hadoop.fs.Path(target)
     system = old.getFileSystem(conf)
-    with reaching(target):
+    with explain_storage_errors(target):
         if system.exists(new):
             raise StoreError(f"{target} exists, so nothing was moved there: name another folder, or remove it")
         if not system.rename(old, new):
@@ -258,7 +258,7 @@ def remove_folder(uri: str) -> None:
 
 
 @contextmanager
-def reaching(place: str) -> Iterator[None]:
+def explain_storage_errors(place: str) -> Iterator[None]:
     """Context that turns errors of a file system into StoreError; a full disk is named."""
     try:
         yield
@@ -303,7 +303,7 @@ def remove_files(root: str, files: Sequence[str]) -> None:
         The URIs of its files.
     """
     folders: set[str] = set()
-    with reaching(root):
+    with explain_storage_errors(root):
         with delayed_progress(f"removing {count_of(len(files), 'file')}", "files", len(files)) as advance:
             for removed, uri in enumerate(files, 1):
                 parent, _, name = uri.rpartition("/")

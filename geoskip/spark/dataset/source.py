@@ -114,7 +114,7 @@ class DatasetSource:
         """Path or table, recorded in the metadata for people."""
         return {"path": self.path if isinstance(self.path, str | None) else self.paths, "table": self.table}
 
-    def read(self, spark: SparkSession) -> DataFrame:
+    def load(self, spark: SparkSession) -> DataFrame:
         """DataFrame of the dataset in a session."""
         if self.table is not None:
             return spark.table(self.table)
@@ -140,7 +140,7 @@ class DatasetSource:
         """
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
-            return SourceState(spark, frame, self._relation(frame), self._listed(spark, frame))
+            return SourceState(spark, frame, self._relation(frame), self._list_files(spark, frame))
         since, settings, last = time.time(), self._settings_of_now(), self._last
         if (
             last is not None
@@ -148,14 +148,14 @@ class DatasetSource:
             and last.settings == settings
             and not any(map(is_glob, self.paths or ()))
         ):
-            files = self._listed(self.spark, last.frame)
+            files = self._list_files(self.spark, last.frame)
             if files == last.files or (last.columns is not None and last.columns == self._columns_of(files)):
                 self._last = last._replace(files=files)
                 return SourceState(self.spark, last.frame, self._relation(last.frame), files, since)
         since = time.time()
         frame = self._frame(self.spark)  # lists paths; of a table it may have an old listing
         relation = self._relation(frame)  # raises for what cannot be indexed
-        files = self._listed(self.spark, frame, refresh=self.table is not None)
+        files = self._list_files(self.spark, frame, refresh=self.table is not None)
         is_table = bool(relation.table)  # whose columns are those of a version
         columns = None if is_table else self._columns_of(files)
         self._last = _LastFrame(frame, files, columns, settings, is_table) if self.table is None else None
@@ -202,17 +202,17 @@ class DatasetSource:
             other.conf.unset(name) if value is None else other.conf.set(name, value)
         return self.current_state(other)
 
-    def relisted(self, state: SourceState) -> SourceState:
+    def relist(self, state: SourceState) -> SourceState:
         """State with the files of now, in the same session."""
         if self.table is None and not state.relation.table and not any(map(is_glob, self.paths or ())):
             since = time.time()
-            return replace(state, files=self._listed(state.spark, state.frame), since=since)
+            return replace(state, files=self._list_files(state.spark, state.frame), since=since)
         return self.current_state(state.spark)
 
     def _frame(self, spark: SparkSession, attempts: int = 3) -> DataFrame:
         """Read the dataset; again where a file vanished while Spark inferred the columns, as in an overwrite."""
         try:
-            return self._pinned(self.read(spark))
+            return self._pin_version(self.load(spark))
         except AnalysisException as error:
             why = with_way_out(sentence(error))
             raise self._without_jar(why) or DatasetNotFoundError(f"{self.name} cannot be read: {why}") from None
@@ -239,14 +239,14 @@ class DatasetSource:
             f"({why}); with format='parquet' its files are indexed as they are, for queries that read them so"
         )
 
-    def _pinned(self, frame: DataFrame) -> DataFrame:
+    def _pin_version(self, frame: DataFrame) -> DataFrame:
         """DataFrame of one version of a table with a log, so that a build reads what was listed; others stay."""
         if self.table is None and self.format not in _LOGS:
             return frame
         found = java(self.spark).geoskip.files().pinned(frame._jdf)
         return frame if found is None else DataFrame(found, frame.sparkSession)
 
-    def _listed(self, spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
+    def _list_files(self, spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
         """Files of a DataFrame; raises InvalidSpecificationError for contradicting partitions."""
         try:
             return listing(spark, frame, refresh=refresh)
@@ -367,7 +367,7 @@ class SparkData:
 
     def listing(self) -> Listing:
         if not self._is_new:
-            self.state = self.source.relisted(self.state)
+            self.state = self.source.relist(self.state)
         self._is_new = False
         uris, sizes, times, _ = self.state.files.columns
         prefix = self.root.rstrip("/") + "/"
@@ -418,16 +418,16 @@ class SparkData:
         return [None if _is_as_it_was(o, n) else difference(o, n) for o, n in zip(entries, now, strict=True)]
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
-        files = self._listed(paths)
+        files = self._select_files(paths)
         built = build(self.state, entries, files)
         self.built += built
-        return BuildResult(built.rows, built.excluded, _joined(built.readers))
+        return BuildResult(built.rows, built.excluded, _reader_texts(built.readers))
 
     def readers(self) -> Mapping[str, str]:
         """Readers of the data of each index so far."""
-        return _joined(self.built.readers)
+        return _reader_texts(self.built.readers)
 
-    def _listed(self, paths: Sequence[str]) -> list[ListedFile]:
+    def _select_files(self, paths: Sequence[str]) -> list[ListedFile]:
         return self.state.files.among(map(self._uri, paths))
 
     def _uri(self, path: str) -> str:
@@ -445,6 +445,6 @@ def _is_as_it_was(old: IndexEntry, new: IndexEntry) -> bool:
     return old.index.bound == new.index.bound and all(new.depends.get(n) == value for n, value in old.depends.items())
 
 
-def _joined(readers: Mapping[str, set[str]]) -> dict[str, str]:
+def _reader_texts(readers: Mapping[str, set[str]]) -> dict[str, str]:
     """Names of the readers of each index as one text."""
     return {name: " and ".join(sorted(names)) for name, names in readers.items()}

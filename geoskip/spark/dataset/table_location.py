@@ -68,9 +68,9 @@ class TableLocation:
         columns: tuple[str, ...] = ()
         partitions = []
         if found.tracksPartitionsInCatalog():
-            columns = tuple(_listed(found.partitionColumnNames()))
+            columns = tuple(_to_list(found.partitionColumnNames()))
             nothing = spark._jvm.scala.Option.empty()
-            for each in _listed(state.catalog().listPartitions(name, nothing)):
+            for each in _to_list(state.catalog().listPartitions(name, nothing)):
                 spec = each.spec()
                 values = tuple(None if spec.apply(column) is None else str(spec.apply(column)) for column in columns)
                 partitions.append((values, _folder(source.spark, each.location())))
@@ -113,15 +113,15 @@ class TableLocation:
         for values, _ in self.partitions:
             place = f"{folder}/{self._part(values)}"
             self._make(place)
-            self._run(f"{self._partition(values)} SET LOCATION {_quoted(place)}")
-        self._run(f"SET LOCATION {_quoted(folder)}")
+            self._run(f"{self._partition(values)} SET LOCATION {_string_literal(place)}")
+        self._run(f"SET LOCATION {_string_literal(folder)}")
         self._refresh()
 
     def restore(self) -> None:
         """Let the table and its partitions read the folders that were looked up."""
         for values, place in self.partitions:
-            self._run(f"{self._partition(values)} SET LOCATION {_quoted(place)}")
-        self._run(f"SET LOCATION {_quoted(self.root)}")
+            self._run(f"{self._partition(values)} SET LOCATION {_string_literal(place)}")
+        self._run(f"SET LOCATION {_string_literal(self.root)}")
         self._refresh()
 
     def _refresh(self) -> None:
@@ -137,7 +137,7 @@ class TableLocation:
 
     def _partition(self, values: tuple[str | None, ...]) -> str:
         named = ", ".join(
-            f"`{column.replace('`', '``')}` = {'NULL' if _is_null(value) else _quoted(str(value))}"
+            f"`{column.replace('`', '``')}` = {'NULL' if _is_null(value) else _string_literal(str(value))}"
             for column, value in zip(self.columns, values, strict=True)
         )
         return f"PARTITION ({named})"
@@ -162,7 +162,7 @@ def _is_null(value: str | None) -> bool:
     return value is None or value == NULL_VALUE
 
 
-def _quoted(text: str) -> str:
+def _string_literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -172,5 +172,5 @@ def _folder(spark: SparkSession, uri: Any) -> str:
     return qualify(spark, str(jvm.org.apache.hadoop.fs.Path(uri).toString())).rstrip("/")
 
 
-def _listed(scala: Any) -> list[Any]:
+def _to_list(scala: Any) -> list[Any]:
     return [scala.apply(number) for number in range(scala.size())]

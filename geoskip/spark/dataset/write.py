@@ -130,7 +130,7 @@ def write(
         raise InvalidSpecificationError(f"write() takes the path of one folder, got {path!r}")
     if layout is not None and not isinstance(layout, Layout):
         raise InvalidSpecificationError(f"write(layout=) takes a layout such as ZOrder('lng', 'lat'), got {layout!r}")
-    indexes = _listed("indexes", indexes, Index, "indexes such as [MinMax('temp')]")
+    indexes = _items_of("indexes", indexes, Index, "indexes such as [MinMax('temp')]")
     _check_indexes(frame, indexes)
     if mode not in _MODES:
         raise InvalidSpecificationError(f"write(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
@@ -161,7 +161,7 @@ def write(
         given = {name.lower(): str(value) for name, value in writer_options.items()}
         codec = given.get("compression") or given.get("parquet.compression")
         with (
-            _explained(f"the rows for {place} could not be arranged, and nothing was written"),
+            _explain_errors(f"the rows for {place} could not be arranged, and nothing was written"),
             show_progress(spark, f"arranging rows by {layout}"),
         ):
             frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions, codec=codec).frame
@@ -169,7 +169,7 @@ def write(
         frame = frame.repartition(files)
     is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
     earlier = _files_of(source) if exists and (mode == "append" or is_dynamic) else {}
-    with _explained(f"{place} could not be written"), show_progress(spark, f"writing {place}"):
+    with _explain_errors(f"{place} could not be written"), show_progress(spark, f"writing {place}"):
         frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
     try:
         relation = source.relation()
@@ -183,7 +183,7 @@ def write(
         known = before.header.layout if before is not None and earlier else {}
         written = {uri: size for uri, size in _files_of(source).items() if uri not in earlier}
         wanted = size if files is None else max(1, sum(written.values()) // max(1, len(written)))
-        recorded = {RECORDED_SIZE: wanted, **_recorded(layout, known, sorted(written))}
+        recorded = {RECORDED_SIZE: wanted, **_layout_record(layout, known, sorted(written))}
     if indexes:
         create_refresh.create(source, indexes, recorded)
         return Dataset(source)
@@ -194,7 +194,7 @@ def write(
     return Dataset(source)
 
 
-def _listed(name: str, given: Any, kind: type, expected: str) -> list[Any]:
+def _items_of(name: str, given: Any, kind: type, expected: str) -> list[Any]:
     """The items of an argument, or it alone; raises InvalidSpecificationError for what has none."""
     if isinstance(given, kind):
         return [given]
@@ -232,9 +232,9 @@ def _check_option_names(options: Mapping[str, Any]) -> None:
 
 def _check_not_read(frame: DataFrame, place: str) -> None:
     """Raise where rows are read from the folder that is overwritten, since Spark empties it first."""
-    root = _resolved(qualify(frame.sparkSession, place))
+    root = _canonical_uri(qualify(frame.sparkSession, place))
     folders = {unquote(file).rpartition("/")[0] for file in _input_files(frame)}
-    if any(below(_resolved(folder), [root]) for folder in folders):
+    if any(below(_canonical_uri(folder), [root]) for folder in folders):
         raise InvalidSpecificationError(
             f"the rows are read from {place}, which an overwrite empties first: write to another folder, or arrange "
             "what is there by dataset(spark, path).rewrite(layout)"
@@ -250,7 +250,7 @@ def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], opti
     rows = frame.where("false").drop(*partitions)
     folder, trial = qualify(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
     try:
-        with _explained(f"{place} could not be overwritten with these options, and is as it was"):
+        with _explain_errors(f"{place} could not be overwritten with these options, and is as it was"):
             rows.write.options(**options).parquet(f"{folder}/{trial}")
     finally:
         HadoopFolder(folder).delete(trial)
@@ -277,14 +277,14 @@ def _input_files(frame: DataFrame) -> set[str]:
     return files
 
 
-def _resolved(uri: str) -> str:
+def _canonical_uri(uri: str) -> str:
     """A URI in the one spelling that serves as its key, without symbolic links."""
     path = local_path(uri)
     return plain_uri(uri if path is None else os.path.realpath(path))
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
+def _explain_errors(what: str) -> Iterator[None]:
     """Turn an error of Spark's into one that says what failed: a StoreError where a file system refused."""
     try:
         yield
@@ -302,7 +302,7 @@ def _overwrite_mode(frame: DataFrame, options: Mapping[str, Any]) -> str:
     return str(given.get(name.lower()) or frame.sparkSession.conf.get(f"spark.sql.sources.{name}")).lower()
 
 
-def _recorded(layout: Layout, known: Mapping[str, Any], written: Sequence[str]) -> dict[str, Any]:
+def _layout_record(layout: Layout, known: Mapping[str, Any], written: Sequence[str]) -> dict[str, Any]:
     """The layout for the metadata, with the files that were written in it now and before."""
     return with_writes(known if layout_name(known) == str(layout) else layout.to_json(), written)
 
@@ -332,7 +332,7 @@ def _size(files: int | None, file_size: int | str | None) -> int:
 
 def _partitions(frame: DataFrame, given: str | Sequence[str]) -> list[str]:
     """The names of partition columns as the rows have them; raises UnknownColumnError for others."""
-    wanted = _listed("partition_by", given, str, "names of columns such as ['day']")
+    wanted = _items_of("partition_by", given, str, "names of columns such as ['day']")
     known = {name.lower(): name for name in frame.columns} | {name: name for name in frame.columns}
     for name in wanted:
         if not isinstance(name, str) or (name not in known and name.lower() not in known):

@@ -212,11 +212,11 @@ def test_a_vacuum_under_a_verb_that_reads_metadata(
 def test_a_file_that_is_gone_before_its_columns_are_known(
     spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = DatasetSource.read
+    load = DatasetSource.load
 
     def too_late(self: DatasetSource, session: Any) -> Any:
-        monkeypatch.setattr(DatasetSource, "read", read)
-        frame = read(self, session)
+        monkeypatch.setattr(DatasetSource, "load", load)
+        frame = load(self, session)
         (place / "0.parquet").unlink()
         frame.collect()
         return frame
@@ -224,7 +224,7 @@ def test_a_file_that_is_gone_before_its_columns_are_known(
     write(place, "4.parquet", [40])
     other = geoskip.dataset(spark, str(place))
     other._source._last = None
-    monkeypatch.setattr(DatasetSource, "read", too_late)
+    monkeypatch.setattr(DatasetSource, "load", too_late)
     assert other.refresh_index().files == 4
 
 
