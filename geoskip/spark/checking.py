@@ -53,7 +53,7 @@ from geoskip.spark.check_arguments import (
     sql_of,
 )
 from geoskip.spark.rule.evaluator import SparkEvaluator
-from geoskip.spark.rule.translate import Translator, inlined
+from geoskip.spark.rule.translate import Translator, parse_template
 from geoskip.spark.session import disabled, java
 
 _ROWS = 60
@@ -291,7 +291,7 @@ class _FunctionTrial:
         """The body of a function of SQL, as Spark inlines it."""
         if isinstance(call, Call) and call.name.lower() in spellings_of(self.name):
             return []
-        made = inlined(self.name, java(self.spark).geoskip.inlined(number, self.name))
+        made = parse_template(self.name, java(self.spark).geoskip.inlined(number, self.name))
         return [made] if made is not None else []
 
     def _loss(

@@ -108,7 +108,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         return Scan("", "", 0, 0, 0, 0, 0.0, (f"its files can no longer be listed: {why}",))
     decided = summary.get("report") or {}
     reasons = [summary["reason"]] if "reason" in summary else decided.get("reasons", ())
-    remembered = bridge.remembered(decided["decision"]) if "decision" in decided else None
+    remembered = bridge.recall_decision(decided["decision"]) if "decision" in decided else None
     return Scan(
         dataset=summary["root"],
         predicate=(remembered.predicate() if remembered else "") or summary["filter"],
@@ -126,7 +126,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         effects=(lambda: remembered.effects(facts.listed())) if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),
         written=(lambda: members_as_written(remembered.conditions)) if remembered else tuple,
-        among=(lambda: remembered.among(facts.listed())) if remembered else tuple,
+        among=(lambda: remembered.listed_masks(facts.listed())) if remembered else tuple,
         rows=lambda expressions, most: _matching_rows(spark, facts, expressions, most),
     )
 

@@ -342,7 +342,7 @@ class JvmBridge:
         gateway: Any = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self.geoskip = (
-            _compiled(spark)
+            _rule_class(spark)
             .getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
             .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
         )
@@ -366,7 +366,7 @@ class _JavaFunction:
         implements = ["java.util.function.Function"]  # noqa: RUF012 - Py4J's own convention
 
 
-def _compiled(spark: SparkSession) -> Any:
+def _rule_class(spark: SparkSession) -> Any:
     loader = spark._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()  # type: ignore[union-attr]
     return _compile(spark, loader, _source()).loadClass("geoskip.Geoskip")
 

@@ -50,7 +50,7 @@ def _sedona(spark: SparkSession) -> Line:
 def _workers(spark: SparkSession) -> Line:
     """Check the packages and the Python of the workers, on each executor that takes a task."""
     there = worker_python(spark, _ON_WORKERS)
-    why = there.missing(_ON_WORKERS)
+    why = there.lack_of(_ON_WORKERS)
     if why is None:
         return "ok", "workers", f"{there.about}, with {', '.join(_ON_WORKERS)}", ""
     if there.unusable is not None:
@@ -60,7 +60,7 @@ def _workers(spark: SparkSession) -> Line:
     return "fail", "workers", why, mended
 
 
-def _skipping(spark: SparkSession) -> Line:
+def _query(spark: SparkSession) -> Line:
     """Index two files, and check that a query reads one; a cluster may have no folder for them."""
     if is_cluster(spark):
         return "ok", "skipping", "is not tried on a cluster", ""
@@ -82,6 +82,6 @@ SESSION_CHECKS: tuple[tuple[str, Callable[[SparkSession], Line]], ...] = (
     ("geoskip's rule", _rule),
     ("Sedona", _sedona),
     ("workers", _workers),
-    ("skipping", _skipping),
+    ("skipping", _query),
 )
 """Checks of a running session by their subjects; one that raises leaves the others as they are."""

@@ -117,7 +117,7 @@ def _span_of_error(statement: SkippingStatement, message: str) -> Span | None:
     return statement.target.span if isinstance(statement, TargetStatement) else None
 
 
-def _dropped(handle: Dataset, statement: DropStatement) -> Sequence[str]:
+def _drop_indexes(handle: Dataset, statement: DropStatement) -> Sequence[str]:
     """Names of the indexes that are taken out of use."""
     names = [item.text for item in statement.which]
     if not statement.if_exists:
@@ -152,18 +152,18 @@ def _error_of_query(text: str, query: Span, message: str, why: str) -> Statement
 
 def _rows(spark: SparkSession, statement: SkippingStatement) -> Rows:
     if isinstance(statement, ShowStatement):
-        return list(_shown(spark, statement))
+        return list(_show_indexes(spark, statement))
     if isinstance(statement, ExplainStatement):
-        return _explained(spark, statement)
+        return _explain_query(spark, statement)
     assert isinstance(statement, TargetStatement)
     handle = _handle(spark, statement.target, statement.options)
     match statement:
         case CreateStatement():
-            return _created(handle, statement)
+            return _create_indexes(handle, statement)
         case RefreshStatement():
-            return list(_built(handle.refresh_index(statement.mode)))
+            return list(_build_rows(handle.refresh_index(statement.mode)))
         case RepairStatement():
-            return list(_built(handle.repair()))
+            return list(_build_rows(handle.repair()))
         case OptimizeStatement():
             handle.optimize_index()
             return [(str(index), handle.store.latest()) for index in handle.indexes]
@@ -171,7 +171,7 @@ def _rows(spark: SparkSession, statement: SkippingStatement) -> Rows:
             removed = handle.vacuum_index(statement.retain)
             return [(list(removed.indexes), list(removed.snapshots), removed.leftovers)]
         case DropStatement():
-            return [(name, "deleted") for name in _dropped(handle, statement)]
+            return [(name, "deleted") for name in _drop_indexes(handle, statement)]
         case RestoreStatement():
             return [(name, "in use") for name in handle.restore_index(*(item.text for item in statement.which))]
         case DescribeStatement():
@@ -201,13 +201,13 @@ def _is_path(spark: SparkSession, parts: Sequence[str]) -> bool:
     return "/" in parts[1] or not spark.catalog.tableExists(".".join(map(quoted, parts)))
 
 
-def _created(handle: Dataset, statement: CreateStatement) -> Rows:
+def _create_indexes(handle: Dataset, statement: CreateStatement) -> Rows:
     wanted = [item.index for item in statement.items if item.index is not None]
     if not statement.if_not_exists:
-        return list(_built(handle.create_index(*wanted)))
+        return list(_build_rows(handle.create_index(*wanted)))
     existing = {str(index) for index in handle.indexes}
     if missing := [index for index in wanted if str(index) not in existing]:
-        return list(_built(handle.create_index(*missing)))
+        return list(_build_rows(handle.create_index(*missing)))
     named = {str(index) for index in wanted}
     return [
         (row[0], row[3], None, None, 0, row[5], "as before", 0.0, row[7], [])
@@ -216,7 +216,7 @@ def _created(handle: Dataset, statement: CreateStatement) -> Rows:
     ]
 
 
-def _built(built: BuildReport) -> Iterator[tuple[Any, ...]]:
+def _build_rows(built: BuildReport) -> Iterator[tuple[Any, ...]]:
     """A row for each index of a build."""
     left_out = [f"without metadata: {path}: {why}" for path, why in list(built.excluded.items())[:10]]
     left_out += [f"{built.pending} files without metadata yet: REFRESH indexes them"] if built.pending else []
@@ -237,10 +237,10 @@ def _built(built: BuildReport) -> Iterator[tuple[Any, ...]]:
         )
 
 
-def _shown(spark: SparkSession, statement: ShowStatement) -> Iterator[tuple[Any, ...]]:
+def _show_indexes(spark: SparkSession, statement: ShowStatement) -> Iterator[tuple[Any, ...]]:
     if not statement.database:
         for root, snapshot in datasets(spark).items():
-            yield from _listed(root, snapshot)
+            yield from _index_rows(root, snapshot)
         return
     database = ".".join(map(quoted, statement.database))
     if not spark.catalog.databaseExists(database):
@@ -257,10 +257,10 @@ def _shown(spark: SparkSession, statement: ShowStatement) -> Iterator[tuple[Any,
         except (GeoskipError, PySparkException):
             continue  # of another format, or its files are gone: no index is in use
         if found is not None:
-            yield from _listed(name, found)
+            yield from _index_rows(name, found)
 
 
-def _listed(name: str, snapshot: Snapshot) -> Iterator[tuple[Any, ...]]:
+def _index_rows(name: str, snapshot: Snapshot) -> Iterator[tuple[Any, ...]]:
     header = snapshot.header
     for entry in header.entries:
         built = header.built.get(entry.name, {})
@@ -270,7 +270,7 @@ def _listed(name: str, snapshot: Snapshot) -> Iterator[tuple[Any, ...]]:
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
-def _explained(spark: SparkSession, statement: ExplainStatement) -> Rows:
+def _explain_query(spark: SparkSession, statement: ExplainStatement) -> Rows:
     if is_statement(statement.query) or java(spark).geoskip.scansOf(statement.query, spark._jsparkSession) is None:
         raise InvalidSpecificationError(
             "EXPLAIN SKIPPING takes a query, got a command, which it would run; explain its SELECT alone"

@@ -74,10 +74,10 @@ class _Unpickler(pickle.Unpickler):
         self.modules.add(module)
         found = super().find_class(module, name)
         if module.startswith("pyspark.cloudpickle") and name == "subimport":
-            return self._imported
+            return self._import_module
         return found
 
-    def _imported(self, name: str) -> Any:
+    def _import_module(self, name: str) -> Any:
         self.modules.add(name)
         return importlib.import_module(name)
 
@@ -152,15 +152,15 @@ class WorkerPython:
     sent: tuple[int, ...] = ()
     """Numbers of files that the driver had sent to the workers: with others the answers may change."""
 
-    def missing(self, packages: Collection[str]) -> str | None:
+    def lack_of(self, packages: Collection[str]) -> str | None:
         """Clause that names those of some packages, all looked for, that the workers lack; None for none."""
         if self.unusable is not None:
             return self.unusable
         lacking = [why for name in sorted(packages) if (why := self.lacks[name]) is not None]
-        return f"the Python of the workers ({self.about}) lacks {_listed(lacking)}" if lacking else None
+        return f"the Python of the workers ({self.about}) lacks {_join_texts(lacking)}" if lacking else None
 
     def advice(self, packages: Collection[str]) -> str:
-        """Sentence after that of :meth:`missing`; empty where that one says itself what to do."""
+        """Sentence after that of :meth:`lack_of`; empty where that one says itself what to do."""
         lacking = [name for name in sorted(packages) if self.lacks.get(name) is not None]
         return f". {way_out(lacking)}" if self.unusable is None else ""
 
@@ -200,11 +200,11 @@ def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str 
         there = worker_python(spark, set().union(*needed.values()), _PATIENCE)
     except (TimeoutError, Py4JError, PySparkException):  # the next job will say why
         return None
-    failing = [name for name, packages in sorted(needed.items()) if there.missing(packages)]
+    failing = [name for name, packages in sorted(needed.items()) if there.lack_of(packages)]
     if not failing:
         return None
     packages = set().union(*(needed[name] for name in failing))
-    why = there.missing(packages)
+    why = there.lack_of(packages)
     others = f" and {len(failing) - _MOST_NAMED} more functions" if len(failing) > _MOST_NAMED else ""
     return (
         f"queries that call {', '.join(failing[:_MOST_NAMED])}{others}, which geoskip has registered, will fail on "
@@ -229,7 +229,7 @@ def way_out(lacking: Collection[str] = ("geoskip",)) -> str:
     if modules:
         are = "is no installed package" if len(modules) == 1 else "are no installed packages"
         texts.append(
-            f"{_listed(modules)} {are}: send the .py file, or a zip of the folder, by spark.submit.pyFiles or "
+            f"{_join_texts(modules)} {are}: send the .py file, or a zip of the folder, by spark.submit.pyFiles or "
             "spark.sparkContext.addPyFile(path)"
         )
     return "; ".join(texts)
@@ -243,7 +243,7 @@ def _brought() -> set[str]:
         return set()
 
 
-def explained(error: BaseException) -> EnvironmentProblem | None:
+def worker_problem(error: BaseException) -> EnvironmentProblem | None:
     """Error that names what the workers lack, None for a job that failed otherwise."""
     text = str(error)
     missing = re.search(r"No module named '([^']+)'", text)
@@ -266,7 +266,7 @@ def _probe(spark: SparkSession, there: WorkerPython, names: list[str], seconds: 
     context = spark.sparkContext
     tasks = max(1, min(context.defaultParallelism, _MOST_TASKS))
     try:
-        answers = _collected(context.parallelize(range(tasks), tasks).mapPartitions(_probing_task(names)), seconds)
+        answers = _collect(context.parallelize(range(tasks), tasks).mapPartitions(_probing_task(names)), seconds)
     except TimeoutError:
         raise
     except Exception as error:
@@ -282,7 +282,7 @@ def _probe(spark: SparkSession, there: WorkerPython, names: list[str], seconds: 
         there.lacks[name] = next((text for text in texts if text is not None), None)
 
 
-def _collected(rdd: Any, seconds: float | None) -> list[Any]:
+def _collect(rdd: Any, seconds: float | None) -> list[Any]:
     """Elements of an RDD; raises TimeoutError, and cancels the job, after some seconds."""
     future = rdd._jrdd.collectAsync()
     try:
@@ -368,5 +368,5 @@ def _reason_of(message: str, python: str) -> str | None:
     return None
 
 
-def _listed(texts: list[str]) -> str:
+def _join_texts(texts: list[str]) -> str:
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]

@@ -114,13 +114,13 @@ def check_workers(state: SourceState, entries: Sequence[IndexEntry]) -> bool:
     needed = {entry.name: packages_of(tasks_of(entry.index)) | _packages_of_functions(entry) for entry in entries}
     every: set[str] = set().union(*needed.values())
     there = worker_python(state.spark, every)
-    if there.missing(every) is None:
+    if there.lack_of(every) is None:
         return True
-    lacking = [entry for entry in entries if there.missing(needed[entry.name])]
+    lacking = [entry for entry in entries if there.lack_of(needed[entry.name])]
     refused = [entry.name for entry in lacking if not needs_no_python(entry.index)]
     if refused:
         packages = set().union(*(needed[name] for name in refused))
-        why = f"{there.missing(packages)}{there.advice(packages)}"
+        why = f"{there.lack_of(packages)}{there.advice(packages)}"
         raise EnvironmentProblem(
             f"{', '.join(refused)} cannot be built on this cluster: {why}. Without them geoskip "
             "builds minmax(...) and valuelist(...) over columns and SQL expressions"

@@ -15,7 +15,7 @@ from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
 from geoskip.sources.listed_files import near_path
 from geoskip.sources.progress import PATIENCE, progress_display
-from geoskip.spark.workers import explained
+from geoskip.spark.workers import worker_problem
 
 _WAYS_OUT = (
     (r"Unable to infer schema", "no file there has rows of that format: check the path and format=, or give schema="),
@@ -117,7 +117,7 @@ def explain_worker_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (problem := explained(error)) is not None:
+        if (problem := worker_problem(error)) is not None:
             raise problem from error
         raise
 

@@ -46,7 +46,7 @@ from geoskip.sources.settings import apply_cache_size, cache_ttl, max_rechecks, 
 from geoskip.spark.catalog import KEYS, DatasetCatalog, key_of
 from geoskip.spark.rule.decision_cache import DecisionCache, Decisions, has_rules_of_others, is_reproducible, lost_rows
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
-from geoskip.spark.rule.translate import Translator, inlined, parts_of
+from geoskip.spark.rule.translate import Translator, parse_template, parts_of
 from geoskip.stores.log_files import local_path
 
 Json = Mapping[str, Any]
@@ -93,14 +93,14 @@ class Bridge:
                 answer_statement = import_module("geoskip.spark.statement_answers").answer_request
                 return str(answer_statement(*request.split("\n", 1), java))
             if request.startswith("audit "):
-                return self._audited(json.loads(request[6:]))
-            return self._decide(self._parsed(request), java)
+                return self._answer_audit(json.loads(request[6:]))
+            return self._decide(self._parse_request(request), java)
         except BaseException as error:
             if request.startswith("files "):
                 return ""
             return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
 
-    def _parsed(self, request: str) -> Json:
+    def _parse_request(self, request: str) -> Json:
         """A request: who asks when, the question, and what it is asked under, each on a line (or all on one).
 
         What queries are asked under (format, options, schema, settings) rarely differs, and is parsed once.
@@ -117,12 +117,12 @@ class Bridge:
             about["unread"] = tuple(setting_problems(about["settings"]))
         return {**under, **about, "question": question, "environment": environment, "length": len(request)}
 
-    def _audited(self, found: Json) -> str:
+    def _answer_audit(self, found: Json) -> str:
         """Describe lost rows that an audit found, and put the rules that skipped them in quarantine."""
-        behind = self.remembered(int(found["report"].get("decision", -1)))
+        behind = self.recall_decision(int(found["report"].get("decision", -1)))
         return "\n".join(lost_rows(behind.decisions if behind else (), behind.roots if behind else (), found["lost"]))
 
-    def remembered(self, number: int) -> DecisionCache | None:
+    def recall_decision(self, number: int) -> DecisionCache | None:
         """The decisions behind an answer, while they are remembered."""
         return self.decisions.get(number)
 
@@ -143,11 +143,11 @@ class Bridge:
         watch = Deadline(most=budget)
         self._running[me] = _Running(asked, asked + budget, roots, watch)
         try:
-            return self._decided(request, java, watch)
+            return self._decide_datasets(request, java, watch)
         finally:
             self._running.pop(me, None)
 
-    def _decided(self, request: Json, java: Any, watch: Deadline) -> str:
+    def _decide_datasets(self, request: Json, java: Any, watch: Deadline) -> str:
         settings = request.get("settings", {})
         apply_cache_size(settings)
         reasons: list[str] = [*request["unread"], *request["barriers"]]
@@ -191,7 +191,7 @@ class Bridge:
         """
         question, snapshots = f"{request['question']}\n{request['environment']}", [snapshot for _, snapshot in found]
         state = current().version_key
-        key, made = self.decisions.again(question, state, snapshots)
+        key, made = self.decisions.recall(question, state, snapshots)
         if key is not None and made is not None:
             return key, made
         began = time.monotonic()
@@ -218,10 +218,10 @@ class Bridge:
         """The words of the answer for one dataset; none where no file is skipped."""
         if not any(mask.any() for mask in masks):
             return []
-        changed = self._changed(root, snapshot, masks, request)
+        changed = self._changed_files(root, snapshot, masks, request)
         if changed is None:
-            return [_packed(mask) for mask in masks]
-        return [*(_packed(mask & ~changed) for mask in masks), f"?{_packed(changed)}"]
+            return [_encode_mask(mask) for mask in masks]
+        return [*(_encode_mask(mask & ~changed) for mask in masks), f"?{_encode_mask(changed)}"]
 
     def _answer_query(
         self,
@@ -237,7 +237,7 @@ class Bridge:
         sensitive = str(request["settings"].get("spark.sql.caseSensitive")).lower()
         rename = snapshot.files.cached(("renamer", sensitive), lambda: renamer(snapshot.header, request))
         parts = tuple(parts_of(request["conditions"], Translator(names=rename), reasons))
-        entries = _concerned(snapshot, parts)
+        entries = _relevant_entries(snapshot, parts)
         indexes = self._usable(root, snapshot, entries, request, reasons)
         if not indexes:
             if slots := next(iter(request["vectors"]), ()):
@@ -294,13 +294,13 @@ class Bridge:
         known = self._inlined.get(key)
         if known is None or time.monotonic() > known[1]:
             try:
-                made = inlined(name, java.inlined(request["number"], name))
+                made = parse_template(name, java.inlined(request["number"], name))
             except Exception:
                 made = None
             known = self._inlined[key] = (made, time.monotonic() + _LOOKED_FOR_AGAIN)
         return known[0]
 
-    def _changed(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> Mask | None:
+    def _changed_files(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> Mask | None:
         """Return files to be skipped whose content has changed; only local files, up to a limit.
 
         A listing may be older than a file. Inode and change time also show a file that was replaced by one of the same
@@ -327,7 +327,7 @@ def _lines(snapshot: Snapshot) -> str:
     return snapshot.files.paths_text(etags=True).decode("utf-8")
 
 
-def _concerned(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[IndexEntry]:
+def _relevant_entries(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[IndexEntry]:
     """The indexes over columns that the query's conditions read, in their order: of thousands, a few.
 
     A user's mapping may be asked of any index, so that then all of them count.
@@ -367,5 +367,5 @@ def _quarantine_running(run: _Running, now: float) -> bool:
     return leave_out(current(), name, rule, why, run.watch.root)
 
 
-def _packed(mask: Mask) -> str:
+def _encode_mask(mask: Mask) -> str:
     return base64.b64encode(np.packbits(mask, bitorder="little").tobytes()).decode("ascii")

@@ -67,12 +67,12 @@ class DecisionCache:
     def effects(self, listed: str) -> tuple[tuple[str, int], ...]:
         """Each used clause with the files that it alone skips among those that a scan ``listed``."""
         sums: dict[str, int] = {}
-        for decision, mask in zip(self.decisions, self.among(listed), strict=True):
+        for decision, mask in zip(self.decisions, self.listed_masks(listed), strict=True):
             for text, count in decision.effects(mask):
                 sums[text] = sums.get(text, 0) + count
         return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
 
-    def among(self, listed: str) -> tuple[Mask, ...]:
+    def listed_masks(self, listed: str) -> tuple[Mask, ...]:
         """The files of each decision's snapshot that a scan ``listed``, for its dataset and partition values.
 
         ``listed`` holds a line ``bits vector dataset`` for each vector of partition values and dataset.
@@ -131,7 +131,7 @@ class Decisions:
                 self._found[number] = (self._found[number][0], question)
                 self._answers[question] = (number, state, tuple(snapshots), lasts)
 
-    def again(
+    def recall(
         self, question: str, state: Hashable, snapshots: Sequence[Snapshot]
     ) -> tuple[int, DecisionCache] | tuple[None, None]:
         """Return the number of the decision that answers a question, and the decision; None twice without one.

@@ -51,7 +51,7 @@ from geoskip.predicates import (
 )
 from geoskip.registry import current
 from geoskip.rewrite import fold_constants
-from geoskip.spark.rule.python_udfs import called
+from geoskip.spark.rule.python_udfs import call_udf
 from geoskip.spark.rule.translate import Translator, type_name
 from geoskip.types import sql_type
 
@@ -224,7 +224,7 @@ class SparkEvaluator:
             return self._call(place, over, values)
         bindings, thrown = self._bindings(place, over, values)
         name, _, data = self._evaluate(place, bindings, want_values=True).partition(b"\n")
-        found, failed = unblocked(data, type_name(name.decode("utf-8")))
+        found, failed = decode_block(data, type_name(name.decode("utf-8")))
         return found, failed | thrown
 
     def _bindings(
@@ -270,7 +270,7 @@ class SparkEvaluator:
             kinds.append(type_name(child["type"]))
         settings = self.request.get("settings", {})
         pure = current().constant_itself(place.predicate) if isinstance(place.predicate, Call) else None
-        found, failed = called(place.node, arguments, kinds, settings, thrown, self.deadline, pure)
+        found, failed = call_udf(place.node, arguments, kinds, settings, thrown, self.deadline, pure)
         return found, failed | thrown
 
     def _evaluate(
@@ -350,7 +350,7 @@ def _payload(array: pa.Array) -> bytes:
     return b"".join([(offsets - offsets[0]).astype("<i4").tobytes(), text])
 
 
-def unblocked(data: bytes, kind: str) -> tuple[pa.Array, Any]:
+def decode_block(data: bytes, kind: str) -> tuple[pa.Array, Any]:
     """The physical values of a block of Spark's type ``kind``, and which of them were thrown."""
     (count,) = struct.unpack_from("<i", data)
     status = np.frombuffer(data, dtype=np.uint8, count=count, offset=4)

@@ -56,7 +56,7 @@ and whole numbers beside NULL become floats."""
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
-def called(
+def call_udf(
     node: Json,
     arguments: Sequence[pa.Array | Literal],
     kinds: Sequence[str],
@@ -95,9 +95,9 @@ def called(
     result = node["type"]
     if node["evalType"] == _THROUGH_ARROW and not _AS_THEY_ARE.issuperset([*kinds, result]):
         raise Declined(f"{name} goes through Arrow, where numbers depend on what else is NULL")
-    take = _taking(result, name)
+    take = _result_converter(result, name)
     columns = [
-        _column(argument, _giving(kind, name, settings), len(thrown))
+        _column(argument, _input_converter(kind, name, settings), len(thrown))
         for argument, kind in zip(arguments, kinds, strict=True)
     ]
     unknown = np.array(thrown, dtype=bool)
@@ -161,7 +161,7 @@ def _column(argument: pa.Array | Literal, give: Callable[[Any], Any], length: in
     return [given(value) for value in argument.to_pylist()]
 
 
-def _giving(kind: str, name: str, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _input_converter(kind: str, name: str, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     """From a physical value to what a worker would get; raises where Python has no such value."""
     of = sql_type(kind)
     if of.is_decimal:
@@ -204,10 +204,10 @@ _GIVEN: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _taking(kind: str, name: str) -> Callable[[Any], Any]:
+def _result_converter(kind: str, name: str) -> Callable[[Any], Any]:
     """From a result to its physical value; raises where it is of another type than declared."""
 
-    def exactly(*wanted: type, physical: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def expect(*wanted: type, physical: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def take(value: Any) -> Any:
             if value is None:
                 return None
@@ -217,25 +217,25 @@ def _taking(kind: str, name: str) -> Callable[[Any], Any]:
 
         return take
 
-    def within(values: range, whole: Callable[[Any], Any]) -> Callable[[Any], int]:
-        def fitting(value: Any) -> int:
+    def fit(values: range, whole: Callable[[Any], Any]) -> Callable[[Any], int]:
+        def convert(value: Any) -> int:
             found = int(whole(value))
             if found not in values:
                 raise OverflowError(name)
             return found
 
-        return fitting
+        return convert
 
     of = sql_type(kind)
     if of.is_integral:
-        return exactly(int, physical=within(of.values, int))
+        return expect(int, physical=fit(of.values, int))
     if of.is_decimal:
-        return exactly(Decimal, physical=lambda value: _rounded(value, of.precision, of.scale))
+        return expect(Decimal, physical=lambda value: _round_decimal(value, of.precision, of.scale))
     if kind == "interval day to second":
-        return exactly(dt.timedelta, physical=within(sql_type("bigint").values, T.DayTimeIntervalType().toInternal))
+        return expect(dt.timedelta, physical=fit(sql_type("bigint").values, T.DayTimeIntervalType().toInternal))
     if kind in _TAKEN:
         *wanted, physical = _TAKEN[kind]
-        return exactly(*wanted, physical=physical)
+        return expect(*wanted, physical=physical)
     raise Declined(f"{name} returns a {kind}, which is not taken from functions here")
 
 
@@ -257,7 +257,7 @@ _TAKEN: Mapping[str, tuple[Any, ...]] = {
 """By declared type, the Python types of results that count, and the function to the physical value."""
 
 
-def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
+def _round_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
     if not value.is_finite() or (value and value.adjusted() > precision):
         raise OverflowError(f"{value} has more than {precision} digits")
     found = _of_scale(value, scale)
@@ -388,13 +388,13 @@ class _UdfProcess:
             since = time.monotonic()
             if not self._is_readable(deadline + _START * max(0.0, deadline - since)):
                 return "the process that calls functions had not started when the planning budget was spent"
-            self._is_ready = self._read(deadline + _GRACE) == b"ready"
+            self._is_ready = self._read_message(deadline + _GRACE) == b"ready"
             deadline += time.monotonic() - since
         data = pickle.dumps({**request, "seconds": deadline - time.monotonic()})
         try:
             self.requests.write(struct.pack("!i", len(data)) + data)
             self.requests.flush()
-            found: Rows | str = pickle.loads(self._read(deadline + _GRACE))
+            found: Rows | str = pickle.loads(self._read_message(deadline + _GRACE))
             return found
         except BaseException:  # half an answer may be under way
             self.end()
@@ -403,11 +403,11 @@ class _UdfProcess:
     def _is_readable(self, deadline: float) -> bool:
         return bool(select.select([self.answers], [], [], max(0.0, deadline - time.monotonic()))[0])
 
-    def _read(self, deadline: float) -> bytes:
-        (size,) = struct.unpack("!i", self._exactly(4, deadline))
-        return self._exactly(size, deadline)
+    def _read_message(self, deadline: float) -> bytes:
+        (size,) = struct.unpack("!i", self._read_exactly(4, deadline))
+        return self._read_exactly(size, deadline)
 
-    def _exactly(self, size: int, deadline: float) -> bytes:
+    def _read_exactly(self, size: int, deadline: float) -> bytes:
         found = b""
         while len(found) < size:
             if not self._is_readable(deadline):

@@ -109,7 +109,7 @@ class Translator:
         if "column" in node:
             return Column(self.names(quoted(node["column"])), type_name(node["type"]))
         children = tuple(map(self.predicate, node.get("children", ())))
-        if any(_collated(child) for child in children):
+        if any(_is_collated(child) for child in children):
             return _of_collated(node, children)
         if "field" in node:
             return _field(children[0], node)
@@ -160,12 +160,12 @@ class Translator:
         result = type_name(node["type"])
         if "python" in node:
             flags = (f"eval:{node['evalType']}",)
-            implementation = _stated(node["name"], implementation_of(node["python"]))
-            return _believed(Call(node["name"], children, implementation, flags, result))
+            implementation = _add_version(node["name"], implementation_of(node["python"]))
+            return _call_as_declared(Call(node["name"], children, implementation, flags, result))
         name: str = _OPERATORS.get(kind) or node.get("name", kind)
         if kind == node["class"] and "$$Lambda" in kind:  # of any function of the JVM, and of another tomorrow
-            implementation = _stated(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED)
-            return _believed(Call(name, children, implementation, (), result))
+            implementation = _add_version(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED)
+            return _call_as_declared(Call(name, children, implementation, (), result))
         match kind, children:
             case "objects.Invoke", (Opaque(text), *arguments) if text.startswith("ParseUrlEvaluator("):  # since Spark 4
                 return Call("parse_url", tuple(arguments), CATALYST + "ParseUrl", (text,), result)
@@ -221,7 +221,7 @@ def parts_of(
             reasons.append(f"a condition could not be translated: {type(error).__name__}: {error}")
 
 
-def inlined(name: str, written: str | None) -> Template | None:
+def parse_template(name: str, written: str | None) -> Template | None:
     """A function of SQL as ``Geoskip.inlined`` wrote it; None where it is a function that stays a call."""
     if written is None:
         return None
@@ -238,13 +238,13 @@ def _is_itself(vertex: Predicate) -> bool:
     return not isinstance(vertex, Opaque) and not (getattr(vertex, "implementation", None) or "").endswith(UNIDENTIFIED)
 
 
-def _believed(call: Call) -> Predicate:
+def _call_as_declared(call: Call) -> Predicate:
     """The call, unless it was declared not to be deterministic, whatever Spark takes it for."""
     said = current().properties_of(call)
     return Opaque(str(call), _columns([call])) if said is not None and said.deterministic is False else call
 
 
-def _stated(name: str, implementation: str) -> str:
+def _add_version(name: str, implementation: str) -> str:
     """Add the version declared for the name to an unidentified function."""
     version = current().version_of(name) if implementation.endswith(UNIDENTIFIED) else None
     return implementation if version is None else f"{implementation.removesuffix(UNIDENTIFIED)}#version:{version}"
@@ -331,7 +331,7 @@ def _of_collated(node: Json, children: tuple[Predicate, ...]) -> Predicate:
     return Call(name, (*children, *values), f"collated {node['class']}", flags, type_name(node["type"]))
 
 
-def _collated(node: Predicate) -> bool:
+def _is_collated(node: Predicate) -> bool:
     return sql_type(node.type).kind == "string collate"
 
 
@@ -428,12 +428,12 @@ def name_variables(function: Call) -> Call:
     variables_within = (v for v in walk(body) if isinstance(v, Call) and v.implementation == _VARIABLE)
     level = str(1 + max((int(v.flags[0]) for v in variables_within if not _is_open(v)), default=-1))
 
-    def named(node: Predicate) -> Predicate:
+    def name_variable(node: Predicate) -> Predicate:
         if isinstance(node, Call) and _is_open(node) and node.flags[_VARIABLE_NUMBER] in places:
             return replace(node, flags=(level, places[node.flags[_VARIABLE_NUMBER]]))
         return node
 
-    found = transform(function, named)
+    found = transform(function, name_variable)
     assert isinstance(found, Call)
     return found
 
