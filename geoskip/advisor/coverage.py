@@ -5,9 +5,10 @@ one mask for each index that serves it, and masks are merged as labelling merges
 vertex's own masks are conjoined, an AND conjoins those of its members, an OR disjoins them. Masks of an index over a
 whole AND are kept too where several members concern it, since it may decide them together (boxes, listed values).
 
-The result never skips a file that labelling with the same indexes would keep; it may keep one where indexes are mixed
-in one comparison, but for the groups that are given. What is reported of a chosen set is therefore computed again, by
-the real planner.
+The result skips no file that labelling keeps both with the same indexes and with each alone: one alone may find that
+members contradict each other, as in ``x = 0 AND (x = 1 OR x > 1)``. It may keep a file where indexes are mixed in one
+comparison, but for the groups that are given. What is reported of a chosen set is therefore computed again, by the real
+planner.
 """
 
 from __future__ import annotations

@@ -99,9 +99,6 @@ def _leaf(node: p.Predicate, row: Row) -> bool | None:
             return None if any(v.value is None for v in literals) else False
         case p.IsNull(child):
             return value(child, row) is None
-        case p.Call("isnan", (child,)):
-            a = value(child, row)
-            return a is not None and math.isnan(a)
         case p.StartsWith(child, text):
             return _on_bytes(value(child, row), text, bytes.startswith)
         case p.EndsWith(child, text):
@@ -197,6 +194,9 @@ def value(node: p.Predicate, row: Row) -> Any:
             return value(then if verdict else other, row)
         case p.Call("coalesce", args):
             return next((found for found in (value(arg, row) for arg in args) if found is not None), None)
+        case p.Call("isnan", (child,)):
+            a = value(child, row)
+            return a is not None and math.isnan(a)
         case p.Call("rlike", (text, pattern)):
             a = value(text, row)
             found = a is not None and re.search(value(pattern, row), as_bytes(a).decode("utf-8", "replace"), re.DOTALL)
