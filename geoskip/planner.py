@@ -413,7 +413,7 @@ def _mask_of(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: lis
     """Evaluate a clause part by part; a part that raises keeps every file and goes to ``failed``."""
     keep: Mask = np.ones(len(snapshot.files), dtype=bool)
     try:
-        return keep & snapshot.files.kept(clause)
+        return keep & snapshot.files.evaluate(clause)
     except BaseException as error:
         parts = parts_of(clause)
         if len(parts) == 1:
@@ -432,7 +432,7 @@ def _find_fault(seen: Deadline, snapshot: Snapshot, failed: list[BaseException])
         return
     for source in seen.of_functions():
         try:
-            snapshot.files.kept(source.clause)
+            snapshot.files.evaluate(source.clause)
         except BaseException as error:
             seen.blame(source, f"made a clause that failed: {_error_text(error)}")
 

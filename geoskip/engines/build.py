@@ -258,7 +258,7 @@ class ParquetData:
         """A boolean for each path: True if this handle would list the file."""
         return pa.array(self.source.paths.sees(map(self._uri, paths.to_pylist())), pa.bool_())
 
-    def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
+    def changed_indexes(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
         """Indexes that would be built otherwise now, with the reason."""
         found = {entry.name: self._change(entry) for entry in entries}
         return {name: why for name, why in found.items() if why is not None}

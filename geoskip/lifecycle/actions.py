@@ -23,7 +23,7 @@ from geoskip.lifecycle.transaction import (
     close,
     made_by,
     perform,
-    writing,
+    store_errors,
 )
 from geoskip.lifecycle.verbs import CANCELLED, ROLLED_BACK, Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot, conform, files_schema
@@ -67,7 +67,7 @@ def _move(
                 *(entry for entry in here if entry.name in chosen),
             ),
         }
-        return Amend.nothing(snapshot, replace(snapshot.header, **changed), indexes=list(chosen))
+        return Amend.same_files(snapshot, replace(snapshot.header, **changed), indexes=list(chosen))
 
     attempt(CommitAttempt(0, first))  # raise errors before an operation begins
     perform(store, verb, attempt, parameters={"which": list(which)} if which else {}, by=by, since=first.header.number)
@@ -156,7 +156,7 @@ def _make_room(store: Store, retain: timedelta) -> Vacuumed:
         return {*log.open(), *closed}
 
     old, leftovers = _succeeded_before(store, retain), 0
-    with writing(store):
+    with store_errors(store):
         store.forget(snapshots=old)
         with suppress(MetadataError):  # the parts of a damaged snapshot are unknown
             leftovers = store.sweep(may_commit)
@@ -174,7 +174,7 @@ def _vacuum(store: Store, retain: timedelta, by: str | None, first: Vacuumed | N
         snapshot = _require_snapshot(store, turn.snapshot)
         indexes[:] = [entry.name for entry in snapshot.header.deleted if entry.name in doomed]
         if not indexes:
-            return Amend.nothing(snapshot)
+            return Amend.same_files(snapshot)
         built = {name: about for name, about in snapshot.header.built.items() if name not in indexes}
         stays = tuple(entry for entry in snapshot.header.deleted if entry.name not in indexes)
         header = replace(snapshot.header, deleted=stays, built=built)
@@ -186,7 +186,7 @@ def _vacuum(store: Store, retain: timedelta, by: str | None, first: Vacuumed | N
         old = _succeeded_before(store, retain)
         snapshots = tuple(sorted({*before.snapshots, *old}))
         leftovers, message = before.leftovers, ""
-        with writing(store):
+        with store_errors(store):
             store.forget(snapshots=old, operations=_finished_before(operation.log, retain))
             try:
                 leftovers += store.sweep(lambda: tuple(operation.log.open()))
@@ -240,12 +240,12 @@ def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[s
         return []
 
     def attempt(turn: CommitAttempt) -> Commit | Amend:
-        with writing(store):
+        with store_errors(store):
             for name in running:
                 close(log, name, CANCELLED, "called off")
         if turn.snapshot is None:
             return Commit(empty, files_schema(()).empty_table())
-        return Amend.nothing(turn.snapshot)
+        return Amend.same_files(turn.snapshot)
 
     perform(store, Verb.CANCEL, attempt, parameters={"operations": list(running)}, by=by)
     return [

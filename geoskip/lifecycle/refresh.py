@@ -1,7 +1,7 @@
 """Create and refresh: the verbs that read data, from the listing to the commit.
 
 1. ``DatasetAccess.listing()`` returns the :class:`Listing`: the files of now.
-2. :meth:`SnapshotDiff.at` compares it with the latest snapshot: which rows are fresh, which files are stale.
+2. :meth:`SnapshotDiff.of` compares it with the latest snapshot: which rows are fresh, which files are stale.
 3. :class:`BuiltSummaries` reads the summaries that are missing (:class:`BuildResult`), each at most once.
 4. :class:`RefreshPlan` lays them over the snapshot, as a :class:`~geoskip.lifecycle.transaction.Commit` (another set of
    indexes) or an :class:`~geoskip.lifecycle.transaction.Amend` (the same indexes).
@@ -78,7 +78,7 @@ class DatasetAccess(Protocol):
     def sees(self, paths: pa.Array) -> pa.Array:
         """A boolean for each path: True if this handle would list the file, False for files of other handles."""
 
-    def changed(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
+    def changed_indexes(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
         """Indexes that would be built otherwise now, with the setting or function that changed."""
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
@@ -127,7 +127,7 @@ class SnapshotDiff:
     is_fresh: Mask
 
     @classmethod
-    def at(cls, snapshot: Snapshot, data: DatasetAccess, *, closely: bool = True) -> SnapshotDiff:
+    def of(cls, snapshot: Snapshot, data: DatasetAccess, *, closely: bool = True) -> SnapshotDiff:
         """Compare a snapshot with the files of now.
 
         Parameters
@@ -162,7 +162,7 @@ class SnapshotDiff:
         is_new = pc.invert(pc.is_in(self.listing.path, value_set=old))
         return Listing(*(column.filter(is_new) for column in self.listing)).files()
 
-    def without(self, distrusted: Mask) -> SnapshotDiff:
+    def distrust(self, distrusted: Mask) -> SnapshotDiff:
         """The same difference with some rows taken for those of changed files."""
         return replace(self, is_fresh=self.is_fresh & ~distrusted)
 
@@ -262,14 +262,14 @@ class RefreshPlan:
         self._check(snapshot.header)
         diff, self.diff = self._diff_of(snapshot), None
         if distrusted is not None:
-            diff = diff.without(distrusted)
+            diff = diff.distrust(distrusted)
         stays = self._stays(diff)
         if self.quick:
             return self._count_pending(diff, stays)
         order = [entry.name for entry in snapshot.header.entries]
         wanted = [entry for entry in self.wanted if not self.renew or entry.name in order]
         kept = [entry for entry in snapshot.header.entries if entry.name not in {e.name for e in self.wanted}]
-        changed = data.changed(kept) if diff.stale else {}
+        changed = data.changed_indexes(kept) if diff.stale else {}
         buildable = [entry for entry in kept if entry.name not in changed]
         if may_read and (wanted or not changed):
             if wanted:
@@ -321,7 +321,7 @@ class RefreshPlan:
         """The difference to the files of now, computed already if it was of this snapshot."""
         if self.diff is not None and self.diff.snapshot is snapshot:
             return self.diff
-        return SnapshotDiff.at(snapshot, self.build.data)
+        return SnapshotDiff.of(snapshot, self.build.data)
 
     def _stays(self, diff: SnapshotDiff) -> Mask:
         """True for the rows of unchanged files, and of files that this handle does not list."""
@@ -417,4 +417,4 @@ class RefreshPlan:
 
 def left_over(snapshot: Snapshot, build: BuiltSummaries, *, closely: bool = True) -> list[Key]:
     """The files of now without a row, except those that the build has tried without success."""
-    return [key for key in SnapshotDiff.at(snapshot, build.data, closely=closely).stale if key not in build.tried]
+    return [key for key in SnapshotDiff.of(snapshot, build.data, closely=closely).stale if key not in build.tried]

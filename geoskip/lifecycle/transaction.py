@@ -55,7 +55,7 @@ class Amend:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def nothing(cls, snapshot: Snapshot, header: Header | None = None, **details: Any) -> Amend:
+    def same_files(cls, snapshot: Snapshot, header: Header | None = None, **details: Any) -> Amend:
         """The same files under another header, or under the same one."""
         removed = pa.array([False]).take(pa.array([0] * snapshot.header.files, pa.int32()))
         return cls(header or snapshot.header, removed, pa.table({}), details)
@@ -148,7 +148,7 @@ def perform(
 
 
 @contextmanager
-def writing(store: Store) -> Iterator[None]:
+def store_errors(store: Store) -> Iterator[None]:
     """Turn an OSError of this block into a StoreError."""
     try:
         yield
@@ -182,10 +182,10 @@ class Operation:
     def __enter__(self) -> Operation:
         with ExitStack() as stack:
             stack.enter_context(self.store.patiently())
-            with writing(self.store):
+            with store_errors(self.store):
                 identity = self.store.begin()
             stack.enter_context(self.store.of_log(identity))
-            with writing(self.store):
+            with store_errors(self.store):
                 self.log = Log(self.store, identity)
                 close_the_dead(self.log)
                 self._base = self.store.latest()
@@ -252,7 +252,7 @@ class Operation:
                 return None
             self.check_open()
             try:
-                with writing(self.store):
+                with store_errors(self.store):
                     committed = self._commit(result, current)
             except ConflictError:
                 self.log.check_identity()

@@ -160,7 +160,7 @@ class PartFile:
             raise MetadataError(f"the removed rows of {self.name} are not ascending numbers of its {self.rows} rows")
 
     @property
-    def left(self) -> int:
+    def rows_left(self) -> int:
         """The number of rows that the snapshot has."""
         return self.rows - len(self.removed)
 

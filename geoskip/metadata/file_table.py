@@ -54,7 +54,7 @@ class MemoryBudget:
             self._shrink()
 
     @property
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         """The estimated bytes of all cached values."""
         with self._lock:
             self._forget_gone()
@@ -216,7 +216,7 @@ class FileMetadata:
         """A column of the files table; nulls where it is not stored."""
         return self.cached(("column", name), lambda: self._column(name, self._load([name])))
 
-    def kept(self, clause: Clause) -> Mask:
+    def evaluate(self, clause: Clause) -> Mask:
         """Evaluate a clause: a boolean a file, False to skip it. Stores that evaluate clauses override this."""
         self.prefetch(clause.columns())
         return keep_mask(clause, self)

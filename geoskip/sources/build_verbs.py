@@ -98,7 +98,7 @@ def create_indexes(
             drop(store, snapshot.header)
             return compare(latest(store))
         check_same(data, snapshot.header)
-        return SnapshotDiff.at(snapshot, data)
+        return SnapshotDiff.of(snapshot, data)
 
     with store.patiently():
         diff = with_latest(store, compare)
@@ -109,7 +109,7 @@ def create_indexes(
     entries = as_spelt_before(entries, before)
     names = {entry.name for entry in entries}
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
-    changed = data.changed(others) if diff is not None and diff.stale else {}
+    changed = data.changed_indexes(others) if diff is not None and diff.stale else {}
     entries = choose(entries)
     plan = RefreshPlan(BuiltSummaries(data), entries, known=before, diff=diff, layout=layout)
     committed = perform(store, Verb.CREATE, plan, parameters=_index_names(entries), by=by, since=_number(snapshot))
@@ -301,7 +301,7 @@ def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) 
     for _ in range(_PASSES if committed is not None else 0):
         entries, left = with_latest(store, lambda found: _left(found, build, closely=False))
         missing = [key for key in left if key[0] not in data.built.excluded]
-        if not missing or data.changed(entries):
+        if not missing or data.changed_indexes(entries):
             return
         perform(store, Verb.REFRESH, RefreshPlan(BuiltSummaries(data)), parameters={"catches up": len(missing)}, by=by)
 
@@ -316,7 +316,7 @@ def _left(
 
 
 def check_unchanged(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
-    changed = data.changed(entries)
+    changed = data.changed_indexes(entries)
     if changed:
         name, why = next(iter(changed.items()))
         raise InvalidSpecificationError(

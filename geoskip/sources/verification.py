@@ -80,11 +80,11 @@ def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | Non
     damaged = damaged_indexes(snapshot)
     if damaged and data.store.latest() != snapshot.header.number:
         raise MetadataError(f"snapshot {snapshot.header.number} may be vacuumed: there is a later one")
-    changed = data.changed(snapshot.header.entries)
+    changed = data.changed_indexes(snapshot.header.entries)
     entries = [e for e in snapshot.header.entries if e.name not in damaged and e.name not in changed]
     if "files" in damaged:
         return VerifyResult(0, 0, (), damaged=damaged, passed_over=changed)
-    difference = SnapshotDiff.at(snapshot, data)
+    difference = SnapshotDiff.of(snapshot, data)
     rows = np.flatnonzero(difference.is_fresh)
     count = len(rows) if sample is None else min(len(rows), max(1, round(sample * len(rows))))
     some = np.sort(np.array(random.sample(list(rows), count), dtype=rows.dtype))

@@ -175,18 +175,18 @@ class Vault:
         keys = dict(before.keys) if before else {}
         masters = {key.master: key.id for key in reversed(keys.values())}
 
-        def under(master: str) -> str:
+        def key_under(master: str) -> str:
             if master not in masters:
                 key = self._wrap(secrets.token_hex(8), master, secrets.token_bytes(32))
                 keys[key.id] = key
                 masters[master] = key.id
             return masters[master]
 
-        base = before.base if before else under(encryption.key or "")
+        base = before.base if before else key_under(encryption.key or "")
         own = dict(before.indexes) if before else {}
         for name in indexes:
             if name in encryption.masters and (name not in own or keys[own[name]].master != encryption.masters[name]):
-                own[name] = under(encryption.masters[name])
+                own[name] = key_under(encryption.masters[name])
         if before is not None:
             return replace(before, keys=keys, indexes=own)
         return SnapshotProtection(keys, base, own, encryption.footer, encryption.paths)
@@ -216,7 +216,7 @@ class Vault:
             "number": number,
             "base": base.id,
             "keys": {key.id: {"master": key.master, "wrapped": key.wrapped} for key in used},
-            "sealed": _text(encrypt(self.data_key(base), text, _associated(kind, identity, number))),
+            "sealed": _text(encrypt(self.data_key(base), text, _associated_data(kind, identity, number))),
         }
 
     def open(self, entry: Json, kind: str, identity: str, number: int) -> tuple[dict[str, Any], SnapshotProtection]:
@@ -234,7 +234,7 @@ class Vault:
         """
         keys, base = _keys(entry, self.location)
         try:
-            data = self._unseal(keys[base], entry.get("sealed"), _associated(kind, identity, number))
+            data = self._unseal(keys[base], entry.get("sealed"), _associated_data(kind, identity, number))
         except MissingKeyError as error:
             raise MissingKeyError(f"the metadata in {self.location} are not for everybody: {error}") from None
         protection = SnapshotProtection(keys, base)
@@ -377,7 +377,7 @@ class PartKeys:
         """True if a column is encrypted, and thereby authenticated."""
         return self.protection.paths or column not in BASE_SCHEMA.names
 
-    def writing(self, leaves: Mapping[str, list[str]]) -> Any:
+    def encryption_properties(self, leaves: Mapping[str, list[str]]) -> Any:
         """Properties for pyarrow to write a part, from the paths of the leaves of each column."""
         from pyarrow.parquet.encryption import EncryptionConfiguration, KmsConnectionConfig
 
@@ -392,7 +392,7 @@ class PartKeys:
         options = EncryptionConfiguration(base, column_keys=by_key, plaintext_footer=signed, data_key_length_bits=256)
         return self.vault.factory(self.protection).file_encryption_properties(KmsConnectionConfig(), options)
 
-    def reading(self) -> Any:
+    def decryption_properties(self) -> Any:
         """Properties for pyarrow to read a part, for one reader."""
         from pyarrow.parquet.encryption import DecryptionConfiguration, KmsConnectionConfig
 
@@ -421,7 +421,7 @@ def _rename(data: Any, names: Mapping[str, str]) -> dict[str, Any]:
     return renamed
 
 
-def _associated(kind: str, identity: str, number: int) -> bytes:
+def _associated_data(kind: str, identity: str, number: int) -> bytes:
     return f"geoskip {kind} {identity} {number}".encode()
 
 

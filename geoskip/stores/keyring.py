@@ -149,7 +149,7 @@ class KeyRing:
         """Encrypt a data key by AES-GCM under the newest version, as ``<version>.<base64>``."""
         versions = self._versions_of(master_key_identifier)
         version = max(versions)
-        sealed = encrypt(versions[version], key_bytes, _associated(master_key_identifier, version))
+        sealed = encrypt(versions[version], key_bytes, _associated_data(master_key_identifier, version))
         return f"{version}.{base64.b64encode(sealed).decode('ascii')}"
 
     def unwrap_key(self, wrapped_key: bytes | str, master_key_identifier: str) -> bytes:
@@ -164,7 +164,7 @@ class KeyRing:
             data = base64.b64decode(sealed, validate=True)
         except binascii.Error:
             data = b""
-        key = decrypt(versions[version], data, _associated(master_key_identifier, version))
+        key = decrypt(versions[version], data, _associated_data(master_key_identifier, version))
         if key is None:
             raise MissingKeyError(
                 f"the key {master_key_identifier!r} of the key ring is not the one that was used, or what it wrapped "
@@ -194,7 +194,7 @@ def _versions(name: str, value: Any, shape: str) -> dict[int, bytes]:
     return keys
 
 
-def _associated(name: str, version: int) -> bytes:
+def _associated_data(name: str, version: int) -> bytes:
     return f"geoskip key {version} {name}".encode()
 
 

@@ -246,10 +246,10 @@ class ParquetStore(PartStore):
             raise MetadataError(f"cannot list the log in {self.location}: {error}") from error
         return tuple(sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m))
 
-    def _read(self, identity: str, number: int) -> Snapshot:
+    def _read_snapshot(self, identity: str, number: int) -> Snapshot:
         header, protection = self._entries.snapshot(identity, number)
         parts = self._readers(header.parts, protection)
-        if header.files != sum(part.left for part in header.parts):
+        if header.files != sum(part.rows_left for part in header.parts):
             raise MetadataError(
                 f"the parts of snapshot {number} in {self.location} do not have its {header.files} files"
             )

@@ -61,7 +61,7 @@ def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = N
         write_statistics=False,  # clauses look at summaries, not at bounds of summaries
         use_dictionary=others,
         use_byte_stream_split=doubles,
-        encryption_properties=keys.writing(paths) if keys else None,
+        encryption_properties=keys.encryption_properties(paths) if keys else None,
     )
     with open(path, "rb") as file:
         size, crc = _footer(file, keys)
@@ -150,7 +150,7 @@ class PartReader:
         columns: dict[str, pa.ChunkedArray] = {}
         for start in range(0, len(wanted), len(BASE_SCHEMA)):
             some = wanted[start : start + len(BASE_SCHEMA)]
-            keys = self.keys.reading()  # for one reader
+            keys = self.keys.decryption_properties()  # for one reader
             with pq.ParquetFile(self.path, decryption_properties=keys, pre_buffer=False) as parquet:
                 table = parquet.read(columns=[path for path in paths if path.partition(".")[0] in some])
             columns |= dict(zip(table.schema.names, table.columns, strict=True))
@@ -194,7 +194,7 @@ def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wa
     wanted = full if names is None else pa.schema([f for column in full if (f := _narrow(column, names))])
     tables = [part.read(wanted) for part in parts]
     try:
-        sound = [conform(table, wanted, rows=part.part.left) for table, part in zip(tables, parts, strict=True)]
+        sound = [conform(table, wanted, rows=part.part.rows_left) for table, part in zip(tables, parts, strict=True)]
         return pa.concat_tables(sound) if sound else wanted.empty_table()
     except (pa.ArrowException, ValueError) as error:
         raise MetadataError(
@@ -217,7 +217,7 @@ def _metadata(file: BinaryIO, keys: PartKeys | None) -> pq.FileMetaData:
         if footer.serialized_size != _footer_length(file):  # reading an encrypted column would end the process
             raise ValueError("it is signed, and the metadata are not protected")
         return footer
-    return pq.read_metadata(file, decryption_properties=keys.reading())
+    return pq.read_metadata(file, decryption_properties=keys.decryption_properties())
 
 
 def _footer(file: BinaryIO, keys: PartKeys | None) -> tuple[int, int]:

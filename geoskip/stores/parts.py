@@ -1,8 +1,8 @@
 """Storage of snapshots as parts, files with some rows each: a small change is a small write.
 
 A part is a file of :mod:`geoskip.stores.part_files`. A header names parts and the rows removed from each. A commit
-writes one part; :func:`without` and :func:`merged_from` choose the parts that the next snapshot keeps, and those that
-are merged into the new one.
+writes one part; :func:`remove_rows` and :func:`merged_from` choose the parts that the next snapshot keeps, and those
+that are merged into the new one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PartStore(Store):
         self._snapshots = SnapshotCache()
 
     @abstractmethod
-    def _read(self, identity: str, number: int) -> Snapshot:
+    def _read_snapshot(self, identity: str, number: int) -> Snapshot:
         """Read a snapshot, its columns lazily."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class PartStore(Store):
         identity = self._log()
         if identity is None:
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
-        return self._snapshots.get(identity, number, self._read)
+        return self._snapshots.get(identity, number, self._read_snapshot)
 
     def reread(self) -> None:
         self._snapshots.expire()
@@ -148,13 +148,13 @@ class PartStore(Store):
             if len(removed) != base.files:
                 raise MetadataError(f"snapshot {expected} has {base.files} files, {len(removed)} were looked at")
             schema = files_schema(header.stored)
-            kept = without(base.parts, np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool))
+            kept = remove_rows(base.parts, np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool))
             first = merged_from(kept, added.num_rows)
             table = conform(added, schema)
             if first < len(kept):
                 merged = self._read_parts(base, kept[first:], header)
                 table = pa.concat_tables([conform(merged, schema), table])
-            files = sum(part.left for part in kept[:first]) + table.num_rows
+            files = sum(part.rows_left for part in kept[:first]) + table.num_rows
             header = next_header(header, files=files, number=expected + 1, identity=header.identity)
             return self._commit_parts(header, tuple(kept[:first]), table)
 
@@ -166,30 +166,30 @@ def part_name(header: Header) -> str:
     return owner + new_identity()[len(owner) :]
 
 
-def without(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.bool_]]) -> list[PartFile]:
+def remove_rows(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.bool_]]) -> list[PartFile]:
     """The parts without some rows, a boolean for each row of all parts; empty parts are left out."""
     kept = []
     start = 0
     for part in parts:
-        here = gone[start : start + part.left]
-        start += part.left
+        here = gone[start : start + part.rows_left]
+        start += part.rows_left
         if here.any():
             rows = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
             part = replace(part, removed=tuple(sorted({*part.removed, *map(int, rows[here])})))
-        if part.left:
+        if part.rows_left:
             kept.append(part)
     return kept
 
 
 def merged_from(parts: Sequence[PartFile], added: int) -> int:
     """The number of the first part to merge with those after it and the added rows into one part."""
-    wasteful = [number for number, part in enumerate(parts) if len(part.removed) > part.left]
+    wasteful = [number for number, part in enumerate(parts) if len(part.removed) > part.rows_left]
     first = min(wasteful, default=len(parts))
     if len(parts) >= _MOST_PARTS:
         after = added
         for number in range(len(parts) - 1, -1, -1):
-            if parts[number].left >= _FANOUT * after and number < len(parts) - 1:
+            if parts[number].rows_left >= _FANOUT * after and number < len(parts) - 1:
                 return min(first, number + 1)
-            after += parts[number].left
+            after += parts[number].rows_left
         return 0
     return first

@@ -111,7 +111,7 @@ def _race(folder: Path, quick: float, slow: float) -> tuple[float, list[float], 
                 tried.append(turn.number)
                 time.sleep(quick if number else slow)
                 assert turn.snapshot is not None
-                return Amend.nothing(turn.snapshot)
+                return Amend.same_files(turn.snapshot)
 
             started = time.monotonic()
             perform(store, Verb.ROTATE, attempt)

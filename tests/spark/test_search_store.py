@@ -144,7 +144,7 @@ def test_the_session_says_how_much_memory_metadata_take(spark: Any, search_serve
     try:
         spark.conf.set("spark.geoskip.metadata.cacheSize", "100")
         assert kept(spark, place, "temp = 15 AND id > 3") == (1, 4)
-        assert (BUDGET.limit, BUDGET.used <= 100) == (100, True)
+        assert (BUDGET.limit, BUDGET.used_bytes <= 100) == (100, True)
         spark.conf.set("spark.geoskip.metadata.cacheSize", "much")
         reasons = geoskip.explain(reading(spark, place, "temp = 16")).scans[0].reasons
         assert any("should be a size such as 512m, got 'much'" in reason for reason in reasons)

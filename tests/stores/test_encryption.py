@@ -138,7 +138,7 @@ def test_footers_are_encrypted_or_signed_and_have_no_statistics(tmp_path: Path, 
     log = store_of(tmp_path, policy)._entries
     keys = log.keys(log.snapshot(header.identity, 1)[1])
     assert keys is not None
-    group = pq.read_metadata(part, decryption_properties=keys.reading()).row_group(0)
+    group = pq.read_metadata(part, decryption_properties=keys.decryption_properties()).row_group(0)
     assert not any(group.column(number).is_stats_set for number in range(group.num_columns))
 
 

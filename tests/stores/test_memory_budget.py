@@ -37,9 +37,9 @@ def test_what_was_used_least_recently_goes():
     assert one.get("a", None) is not None
     other.put("b", np.zeros(125))
     assert ("a" in one, "a" in other, "b" in one, "b" in other) == (True, False, True, True)
-    assert budget.used == 3000
+    assert budget.used_bytes == 3000
     one.put("a", np.zeros(250))  # anew, and larger
-    assert ("a" in one, "b" in one, "b" in other, budget.used) == (True, False, True, 3000)
+    assert ("a" in one, "b" in one, "b" in other, budget.used_bytes) == (True, False, True, 3000)
 
 
 def test_what_is_larger_than_the_budget_is_not_kept_and_drives_nothing_out():
@@ -47,7 +47,7 @@ def test_what_is_larger_than_the_budget_is_not_kept_and_drives_nothing_out():
     kept = Cache(budget)
     kept.put("a", np.zeros(100))
     kept.put("b", np.zeros(1000))
-    assert ("a" in kept, "b" in kept, budget.used) == (True, False, 800)
+    assert ("a" in kept, "b" in kept, budget.used_bytes) == (True, False, 800)
 
 
 def test_a_smaller_limit_holds_at_once():
@@ -56,7 +56,7 @@ def test_a_smaller_limit_holds_at_once():
     for name in "abc":
         kept.put(name, np.zeros(100))
     budget.limit = 1000
-    assert (list(kept.held), budget.used) == (["c"], 800)
+    assert (list(kept.held), budget.used_bytes) == (["c"], 800)
 
 
 def test_what_is_gone_takes_no_room():
@@ -65,7 +65,7 @@ def test_what_is_gone_takes_no_room():
     kept.put("a", np.zeros(100))
     del kept
     gc.collect()
-    assert budget.used == 0
+    assert budget.used_bytes == 0
 
 
 @dataclass
@@ -109,7 +109,7 @@ def test_queries_over_more_than_the_budget_are_as_right_and_stay_below_it(tmp_pa
     for value in (0, 17, 999):
         kept = np.flatnonzero(decide(snapshot, equals(value)).keep).tolist()
         assert kept == sorted({max(0, value - 1), value})
-        assert 0 < BUDGET.used <= small
+        assert 0 < BUDGET.used_bytes <= small
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_many_threads_over_a_small_budget(tmp_path, small):
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(ask, range(4))) == [[2] * 29] * 4
-    assert BUDGET.used <= small
+    assert BUDGET.used_bytes <= small
 
 
 def test_a_column_that_is_asked_for_twice_is_read_once_if_there_is_room():

@@ -241,7 +241,7 @@ def test_a_small_change_writes_a_small_part(tmp_path):
     header = store.amend(header, gone, table({"g": 1}), expected=1)
     old, new = header.parts
     assert (old, old.removed, new.rows) == (replace(first, removed=(5, 1999)), (5, 1999), 1)
-    assert [(part.rows, part.left) for part in Header.from_json(header_json(header)).parts] == [(2000, 1998), (1, 1)]
+    assert [(p.rows, p.rows_left) for p in Header.from_json(header_json(header)).parts] == [(2000, 1998), (1, 1)]
     assert len(content(ParquetStore(tmp_path))) == 1999
     with pytest.raises(MetadataError, match="not ascending"):
         replace(old, removed=(7, 5))

@@ -142,7 +142,7 @@ def test_the_server_keeps_what_is_kept_here(canned_store: ElasticsearchStore, se
             clause = clause_for(predicate, [index])
             files = SearchFiles(canned_store.server, canned_store.name, header, canned_store.ask_above)
             files._checked = checked  # of the one index on the server, that its keys have their types
-            assert files.kept(clause).tolist() == keep_mask(clause, local).tolist(), str(clause)
+            assert files.evaluate(clause).tolist() == keep_mask(clause, local).tolist(), str(clause)
             tally[index.kind] += not any(key[0] == "summary" for key in files._known.held)
     # ranges of floats are finished here: NaN stands beside them, above every number
     least = {"minmax": 20, "valuelist": 10, "gaplist": 4, "prefix": 4, "suffix": 4, "geobox": 30, "metricdist": 5}
@@ -180,12 +180,12 @@ def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_serv
         an_a = p.EndsWith(p.Column("s", "string"), "a")
         clause = clause_for(p.And((big, an_a)), snapshot.indexes)
         del proxy.seen[:]
-        kept = snapshot.files.kept(clause)
+        kept = snapshot.files.evaluate(clause)
         assert len(proxy.seen) == 3, "a search for the clause, one for the lists of what it left, and once the mappings"
         paths = np.array(snapshot.files.column("path").to_pylist())
         assert sorted(paths[kept]) == sorted(f"f{n}" for n in range(10, 40) if n % 4 in (0, 3))
         del proxy.seen[:]
-        assert snapshot.files.kept(clause).tolist() == kept.tolist()
+        assert snapshot.files.evaluate(clause).tolist() == kept.tolist()
         assert proxy.seen == [], "what the server said of a snapshot holds"
 
 
@@ -211,7 +211,7 @@ def test_a_clause_that_looks_at_more_than_it_names_is_told_it(search_server: Any
         p.Comparison("=", p.Column("s", "string"), p.Literal("a", "string")),
     )
     clause = clause_for(p.And((one_of, p.Or((big, odd)))), snapshot.indexes)
-    assert np.flatnonzero(snapshot.files.kept(clause)).tolist() == [12, 14, 16, 18]
+    assert np.flatnonzero(snapshot.files.evaluate(clause)).tolist() == [12, 14, 16, 18]
 
 
 def test_large_summaries_are_read_from_the_documents_of_the_files(search_server: Any) -> None:
@@ -267,7 +267,7 @@ def test_conditions_with_more_clauses_than_the_server_takes_are_evaluated_here(s
         return p.And((p.Comparison(">=", n, ends[0]), p.Comparison("<", n, ends[1])))
 
     clause = clause_for(p.Or(tuple(between(10 * at) for at in range(200))), [index])
-    assert np.flatnonzero(store.load(1).files.kept(clause)).tolist() == [at for at in range(40) if at % 10 < 3]
+    assert np.flatnonzero(store.load(1).files.evaluate(clause)).tolist() == [at for at in range(40) if at % 10 < 3]
 
 
 def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, mo
         clause = clause_for(p.Comparison(">", p.Column("n", "bigint"), p.Literal(99, "bigint")), [index])
         files = store.load(2).files
         del proxy.seen[:]
-        assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450))
+        assert np.flatnonzero(files.evaluate(clause)).tolist() == list(range(100, 450))
         searches = [path for method, path in proxy.seen if "/_search?" in path]
         assert len(searches) == 4
         one_view = [path for path in searches if path.startswith("/_search")]
@@ -294,17 +294,19 @@ def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, mo
         assert store.load(2).files.column("path").to_pylist() == [f"f{n}" for n in range(450)]
         files = SearchFiles(store.server, "pages", store.load(2).header, 0)
         proxy.fault = lambda request: 403 if "point_in_time" in request[1] or "_pit" in request[1] else None
-        assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450)), (
+        assert np.flatnonzero(files.evaluate(clause)).tolist() == list(range(100, 450)), (
             "who may open no view has pages too"
         )
         files, pages = SearchFiles(store.server, "pages", store.load(2).header, 0), iter([None, 404])
         proxy.fault = lambda request: next(pages, None) if request[1].startswith("/_search?") else None
-        assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450)), "nor is a view needed that ends"
+        assert np.flatnonzero(files.evaluate(clause)).tolist() == list(range(100, 450)), (
+            "nor is a view needed that ends"
+        )
         assert (next(pages, "asked") == "asked") is (search_server.kind == "opensearch")
         proxy.fault = lambda request: None
         monkeypatch.setattr(store.server, "_answer", telling_ties_apart(store.server._answer))
         files = SearchFiles(store.server, "pages", store.load(2).header, 0)
-        assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450))
+        assert np.flatnonzero(files.evaluate(clause)).tolist() == list(range(100, 450))
         monkeypatch.setattr("geoskip.stores.search.index._AT_ONCE", 200)
         monkeypatch.setattr("geoskip.stores.search.index._BATCH", 90)
         del proxy.seen[:]

@@ -62,7 +62,7 @@ class Numbers:
     def sees(self, paths: pa.Array) -> pa.Array:
         return pa.array([True] * len(paths), pa.bool_())
 
-    def changed(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
+    def changed_indexes(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
         return {}
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:

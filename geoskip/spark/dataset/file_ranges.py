@@ -189,7 +189,7 @@ def _summaries(
 ) -> pa.Table:
     """Files table of the listed files with stored summaries, and others read now."""
     stored = {entry.name for entry in snapshot.header.entries} if snapshot is not None else set()
-    diff = SnapshotDiff.at(snapshot, data, closely=False) if snapshot is not None else None
+    diff = SnapshotDiff.of(snapshot, data, closely=False) if snapshot is not None else None
     is_whole = diff is not None and bool(diff.is_fresh.all()) and not diff.stale
     if snapshot is not None and is_whole and stored.issuperset(entry.name for entry in entries):
         return snapshot.files.table()

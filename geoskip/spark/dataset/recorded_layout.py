@@ -37,6 +37,6 @@ def record_layout(data: SparkData, layout: Mapping[str, Any]) -> None:
             return None if is_clear else Commit(replace(data.header(), layout=layout), build_table([], []))
         if found.header.layout == layout or is_elsewhere(data, found.header):
             return None
-        return Amend.nothing(found, replace(found.header, layout=layout))
+        return Amend.same_files(found, replace(found.header, layout=layout))
 
     perform(data.store, Verb.REFRESH, record, parameters={"layout": layout_name(layout)}, by=ENGINE)

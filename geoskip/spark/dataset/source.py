@@ -400,7 +400,7 @@ class SparkData:
         listed = pc.is_in(pa.array(uris, pa.string()), value_set=self.state.files.columns[0])
         return pc.and_(seen, pc.or_(listed, pa.array([_is_gone(uri) for uri in uris], pa.bool_())))
 
-    def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
+    def changed_indexes(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
         unknown = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]
         for entry, why in zip(unknown, self._changes(unknown), strict=True):
             self._changed[entry.name] = (entry, why)

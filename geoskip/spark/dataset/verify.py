@@ -193,7 +193,7 @@ def described_indexes(source: DatasetSource) -> list[tuple[Any, ...]]:
 
 
 def _index_rows(snapshot: Snapshot, data: SparkData) -> list[tuple[Any, ...]]:
-    current = SnapshotDiff.at(snapshot, data).is_fresh
+    current = SnapshotDiff.of(snapshot, data).is_fresh
     elsewhere = "" if same_place(data.root, snapshot.header.root) else f"not used here: of {snapshot.header.root}"
     sizes = data.store.size()
     rows = []

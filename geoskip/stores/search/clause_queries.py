@@ -359,7 +359,7 @@ def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery
 
     ``fields`` are the keys of indexes by name.
     """
-    found = _translated(clause, fields, _DEEPEST)
+    found = _translate_clause(clause, fields, _DEEPEST)
     return None if found is None or found.size > _MOST_QUERIES else found
 
 
@@ -371,14 +371,14 @@ def conjuncts(clause: Clause) -> list[Clause]:
     return [all_of(group) for group in groups.values()]
 
 
-def _translated(clause: Clause, fields: Mapping[str, KeyField], depth: int) -> TranslatedQuery | None:
+def _translate_clause(clause: Clause, fields: Mapping[str, KeyField], depth: int) -> TranslatedQuery | None:
     if clause is KEEP_ALL or clause is KEEP_NONE:
         return TranslatedQuery(queries.ALL if clause is KEEP_ALL else queries.NONE)
     if isinstance(clause, UnitClause) or not size_of(clause) > 1:
         return _of_one_index(clause, fields)
     every = len(parts_of(clause)) > 1
     parts = conjuncts(clause) if every else alternatives_of(clause)
-    found = [_translated(part, fields, depth - 1) for part in parts] if depth else []
+    found = [_translate_clause(part, fields, depth - 1) for part in parts] if depth else []
     known = [part for part in found if part is not None]
     whole = len(known) == len(parts)
     if not known or not (every or whole):

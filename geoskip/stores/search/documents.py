@@ -364,11 +364,11 @@ def _message(one: pa.Array, schema: pa.Schema) -> str:
 
 def _from_messages(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     schema = pa.schema([("cell", kind)])
-    parts = [pa.nulls(1, kind) if cell is None else _read(cell, schema) for cell in cells]
+    parts = [pa.nulls(1, kind) if cell is None else _read_cell(cell, schema) for cell in cells]
     return pa.concat_arrays(parts)
 
 
-def _read(cell: Any, schema: pa.Schema) -> pa.Array:
+def _read_cell(cell: Any, schema: pa.Schema) -> pa.Array:
     mark, colon, text = cell.rpartition(":")
     data = base64.b64decode(text, validate=True)
     if colon and mark == _PACKED:

@@ -86,7 +86,7 @@ class SearchIndex:
             return False
         except ForbiddenError:
             return None
-        with self.server.understanding():
+        with self.server.parsing_answer():
             known = {name: kind.get("mappings", {}).get("properties", {}) for name, kind in answer.items()}
         if len(known) == 1 and self.name not in known and all(map(_is_ours, known.values())):
             return True
@@ -119,7 +119,7 @@ class SearchIndex:
             answer = self.server.search(self.name, body)
         except NotFoundError:
             return None
-        with self.server.understanding():
+        with self.server.parsing_answer():
             hits = answer["hits"]["hits"]
             if not hits or hits[0]["_source"].get("kind") != _LOG:
                 return None
@@ -199,7 +199,7 @@ class SearchIndex:
         try:
             self.refresh()
             pages = self.server.pages(self.name, body, 0, 10_000)
-            with self.server.understanding():
+            with self.server.parsing_answer():
                 return tuple(int(hit["sort"][0]) for page in pages for hit in page["hits"]["hits"])
         except NotFoundError:
             return ()
@@ -232,7 +232,7 @@ class SearchIndex:
         removed = 0
         while True:
             answer = self.server.tell("POST", path, body, conflicts="proceed", refresh="true", scroll_size=str(_BATCH))
-            with self.server.understanding():
+            with self.server.parsing_answer():
                 deleted, seen = int(answer.get("deleted", 0)), int(answer.get("total", 0))
             removed += deleted
             if not deleted or seen < _AT_ONCE:

@@ -148,7 +148,7 @@ class UnitKeys:
         if not self.nested:
             return query_of(condition, self.field, self.nullable)
         path = f"{self.field.path}.{self.nested}"
-        return within(path, query_of(condition, replace(self.field, path=path), self.nullable))
+        return nested_query(path, query_of(condition, replace(self.field, path=path), self.nullable))
 
 
 _DEEPEST = 12
@@ -207,9 +207,9 @@ def _query(condition: Condition, field: KeyField, nullable: Container[str], unkn
         case Negation(part):
             return negate(_query(part, field, nullable, not unknown))
         case Compare(column, op, value):
-            found = _compared(field, column, op, value)
+            found = _comparison_query(field, column, op, value)
         case Among(column, intervals):
-            found = _among(field, column, intervals)
+            found = _among_query(field, column, intervals)
         case SomeValue():
             return _query(condition.comparisons(), field, nullable, unknown)
         case _:
@@ -217,20 +217,20 @@ def _query(condition: Condition, field: KeyField, nullable: Container[str], unkn
     return any_of([found, field.is_missing(column)]) if unknown and column in nullable else found
 
 
-def _compared(field: KeyField, column: str, op: str, value: Any) -> Query:
+def _comparison_query(field: KeyField, column: str, op: str, value: Any) -> Query:
     if op == "=":
-        return {"term": {f"{field.path}.{column}": _shown(value)}}
-    return field.compare(column, **{_COMPARISONS[op]: _shown(value)})
+        return {"term": {f"{field.path}.{column}": _json(value)}}
+    return field.compare(column, **{_COMPARISONS[op]: _json(value)})
 
 
-def _among(field: KeyField, column: str, intervals: Sequence[Interval]) -> Query:
+def _among_query(field: KeyField, column: str, intervals: Sequence[Interval]) -> Query:
     """Values as terms, and intervals as ranges."""
     terms = [low for low, high in intervals if low is not None and high == next_key(low)]
-    found: list[Query] = [{"terms": {f"{field.path}.{column}": list(map(_shown, terms))}}] if terms else []
+    found: list[Query] = [{"terms": {f"{field.path}.{column}": list(map(_json, terms))}}] if terms else []
     for low, high in intervals:
         if low is None or high != next_key(low):
             limits = {"gte": low, "lt": high}
-            found.append(field.compare(column, **{key: _shown(end) for key, end in limits.items() if end is not None}))
+            found.append(field.compare(column, **{key: _json(end) for key, end in limits.items() if end is not None}))
     return any_of(found)
 
 
@@ -243,7 +243,7 @@ def next_key(value: Any) -> Any:
     return None if value is None else value + 1
 
 
-def _shown(value: Any) -> Any:
+def _json(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value + 0.0 if isinstance(value, float) else value
 
 
@@ -282,7 +282,7 @@ def negate(query: Query) -> Query:
     return {"bool": {"must_not": [query]}}
 
 
-def within(path: str, query: Query) -> Query:
+def nested_query(path: str, query: Query) -> Query:
     """The query for documents with a nested object that matches."""
     return NONE if query == NONE else {"nested": {"path": path, "query": query}}
 
@@ -424,14 +424,14 @@ def _by_list(condition: Condition) -> dict[str, Condition]:
         return {condition.column: condition}
     every = isinstance(condition, AllOf)
 
-    def joined(one: dict[str, Condition], other: dict[str, Condition]) -> dict[str, Condition]:
+    def join_names(one: dict[str, Condition], other: dict[str, Condition]) -> dict[str, Condition]:
         names = [name for name in {**one, **other} if not every or (name in one and name in other)]
-        return {name: _joined(one.get(name), other.get(name), every) for name in names}
+        return {name: _join_conditions(one.get(name), other.get(name), every) for name in names}
 
-    return reduce(joined, map(_by_list, condition.parts)) if condition.parts else {}
+    return reduce(join_names, map(_by_list, condition.parts)) if condition.parts else {}
 
 
-def _joined(one: Condition | None, other: Condition | None, every: bool) -> Condition:
+def _join_conditions(one: Condition | None, other: Condition | None, every: bool) -> Condition:
     if not isinstance(one, Among) or not isinstance(other, Among):
         return one or other or NEVER
     intervals = intersection(one.intervals, other.intervals) if every else union([*one.intervals, *other.intervals])

@@ -74,11 +74,11 @@ def read_parts(
     rows, size = sum(part.rows for part in parts), sum(columns.bytes(part) for part in parts)
     page = max(100, _LARGEST_PAGE * rows // max(1, size))
     if columns.in_blocks(parts):
-        return _together(columns, parts, _blocks(server, index, parts, columns))
-    body = {"query": _of(parts), "sort": _ORDER, "_source": columns.members() or False}
+        return _join_parts(columns, parts, _blocks(server, index, parts, columns))
+    body = {"query": _parts_query(parts), "sort": _ORDER, "_source": columns.members() or False}
     if rows:
         for answer in server.pages(index, body, rows, page, filter_path=_HITS):
-            with server.understanding():
+            with server.parsing_answer():
                 for hit in answer.get("hits", {}).get("hits", ()):
                     name, row = hit["sort"]
                     if row != len(found[name]):
@@ -87,18 +87,18 @@ def read_parts(
     for part in parts:
         if len(found[part.name]) != part.rows:
             raise MetadataError(f"{server.location} has {len(found[part.name])} of {part.rows} rows of {part.name}")
-    return _together(columns, parts, {part.name: of_documents(found[part.name]) for part in parts})
+    return _join_parts(columns, parts, {part.name: of_documents(found[part.name]) for part in parts})
 
 
 def _blocks(server: Server, index: str, parts: Sequence[PartFile], columns: Columns) -> dict[str, CellsOf]:
     """Read the values of columns in blocks of rows, by part."""
     found: dict[tuple[str, str, str], list[Any]] = {}
     rows: dict[tuple[str, str], int] = {}
-    wanted = {"bool": {"filter": [_of(parts, "block"), {"terms": {"column": columns.names()}}]}}
+    wanted = {"bool": {"filter": [_parts_query(parts, "block"), {"terms": {"column": columns.names()}}]}}
     body = {"query": wanted, "sort": [{"part": "asc"}, {"column": "asc"}, {"row": "asc"}], "_source": columns.leaves()}
     count = sum(part.rows for part in parts) // _BLOCKS + len(parts)
     for answer in server.pages(index, body, count * len(columns.names()), _BLOCKS_A_PAGE, filter_path=_HITS):
-        with server.understanding():
+        with server.parsing_answer():
             for hit in answer.get("hits", {}).get("hits", ()):
                 part, column, row = hit["sort"]
                 if row != rows.get((part, column), 0):
@@ -120,7 +120,7 @@ def _blocks(server: Server, index: str, parts: Sequence[PartFile], columns: Colu
     return {part.name: of_part(part) for part in parts}
 
 
-def _together(columns: Columns, parts: Sequence[PartFile], cells: Mapping[str, CellsOf]) -> pa.Table:
+def _join_parts(columns: Columns, parts: Sequence[PartFile], cells: Mapping[str, CellsOf]) -> pa.Table:
     """The table of some parts without their removed rows."""
     tables = [columns.schema.empty_table()]
     for part in parts:
@@ -154,18 +154,18 @@ class SearchFiles(FileMetadata):
             start += len(left)
             self._rows.append(numbers)
 
-    def kept(self, clause: Clause) -> Mask:
+    def evaluate(self, clause: Clause) -> Mask:
         """Evaluate a clause, on the server where that is worth a request."""
         if len(self) <= self._ask_above or all(map(self._is_known, clause.columns())):
-            return super().kept(clause)
+            return super().evaluate(clause)
         translation = translate(clause, self._keys)
         if translation is None or translation.query == ALL:
-            return super().kept(clause)
+            return super().evaluate(clause)
         try:
             key = ("server", json.dumps(translation.query))
             mask = self.cached(key, lambda: self._search(translation)).copy()
         except RefusedError:  # too many clauses, or unknown fields
-            return super().kept(clause)
+            return super().evaluate(clause)
         return mask if translation.exact else self._evaluate_rest(clause, mask)
 
     def _evaluate_rest(self, clause: Clause, mask: Mask) -> Mask:
@@ -176,7 +176,7 @@ class SearchFiles(FileMetadata):
             return mask
         if len(chosen) > _FEW:
             for part in rest:
-                mask &= super().kept(part)
+                mask &= super().evaluate(part)
             return mask
         wanted = tuple(dict.fromkeys(column for part in rest for column in part.columns()))
         few = self.cached(("some", chosen.tobytes()), lambda: FileMetadata(len(chosen), partial(self._some, chosen)))
@@ -189,7 +189,7 @@ class SearchFiles(FileMetadata):
         """Evaluate a query on the server; raises MetadataError where it lacks documents."""
         known = {part.name: numbers for part, numbers in zip(self._parts, self._rows, strict=True)}
         mask: Mask = np.zeros(len(self), dtype=bool)
-        query = {"bool": {"filter": [_of(self._parts), translation.query]}}
+        query = {"bool": {"filter": [_parts_query(self._parts), translation.query]}}
         body = {"query": query, "sort": _ORDER, "_source": False, "track_total_hits": True, "aggs": _count(self._parts)}
         total: int | None = None
         for answer in self._server.pages(self._index, body, len(self), _LARGEST_PAGE, filter_path=_NUMBERS):
@@ -231,7 +231,7 @@ class SearchFiles(FileMetadata):
             for row in np.flatnonzero(np.isin(numbers, chosen)).tolist()
         ]
         queries = [
-            {"bool": {"filter": [_of([part]), {"terms": {"row": [row for of, row in pairs if of is part]}}]}}
+            {"bool": {"filter": [_parts_query([part]), {"terms": {"row": [row for of, row in pairs if of is part]}}]}}
             for part in {id(part): part for part, _ in pairs}.values()
         ]
         body = {
@@ -260,14 +260,14 @@ _HITS = f"{_WHOLE},hits.hits.sort,hits.hits._source"
 _NUMBERS = f"{_WHOLE},hits.total.value,hits.hits.sort,aggregations"
 
 
-def _of(parts: Sequence[PartFile], kind: str = "file") -> Json:
+def _parts_query(parts: Sequence[PartFile], kind: str = "file") -> Json:
     return {"bool": {"filter": [{"terms": {"part": [part.name for part in parts]}}, {"term": {"kind": kind}}]}}
 
 
 def _count(parts: Sequence[PartFile]) -> Json:
     """The aggregation of the parts' documents, whatever the query: their number, by the server's index."""
     where = {"where": {"terms": {"field": "_index"}}}
-    return {"all": {"global": {}, "aggs": {"here": {"filter": _of(parts), "aggs": where}}}}
+    return {"all": {"global": {}, "aggs": {"here": {"filter": _parts_query(parts), "aggs": where}}}}
 
 
 CellsOf = Callable[[str, str], Cells]

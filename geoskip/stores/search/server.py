@@ -183,7 +183,7 @@ class Server:
                 self._bulk(index, lines[:half])
                 lines = lines[half:]
                 continue
-            with self.understanding():
+            with self.parsing_answer():
                 items = [item["index"] for item in answer["items"]]
                 failed = [(at, item) for at, item in enumerate(items) if item["status"] >= 300]
             if len(items) != len(lines) // 3:
@@ -208,7 +208,7 @@ class Server:
         return answer
 
     @contextmanager
-    def understanding(self) -> Iterator[None]:
+    def parsing_answer(self) -> Iterator[None]:
         """A block in which the errors of unexpected JSON become MetadataErrors."""
         try:
             yield
@@ -256,7 +256,7 @@ class Server:
                         continue
                     self._check_whole(answer)
                     pit = answer.get("pit_id", pit)
-                with self.understanding():
+                with self.parsing_answer():
                     hits = answer.get("hits", {}).get("hits", [])
                     after = hits[-1]["sort"] if len(hits) >= size else None
                     for hit in hits:  # Elasticsearch since 7.12 appends a tiebreaker

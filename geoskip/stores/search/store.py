@@ -169,7 +169,7 @@ class ElasticsearchStore(PartStore):
                 return 0
             parts = {"terms": {"field": "part", "size": 10_000, "include": DIGITS}}
             answer = self.server.search(self.name, {"size": 0, "query": OF_PARTS, "aggs": {"parts": parts}})
-            with self.server.understanding():
+            with self.server.parsing_answer():
                 stored = {bucket["key"] for bucket in answer["aggregations"]["parts"]["buckets"]}
             owned = tuple(operation[:OWNER] for operation in running()) or ("/",)
             named = {part.name for number in self.snapshots() for part in self._header_of(identity, number).parts}
@@ -184,7 +184,7 @@ class ElasticsearchStore(PartStore):
             self._index.end()
             self._snapshots.clear()
 
-    def _read(self, identity: str, number: int) -> Snapshot:
+    def _read_snapshot(self, identity: str, number: int) -> Snapshot:
         header = self._header_of(identity, number)
         return Snapshot(header, SearchFiles(self.server, self.name, header, self.ask_above))
 
@@ -200,7 +200,7 @@ class ElasticsearchStore(PartStore):
         header = header_of(entry_content(text, "header", what), what)
         if (header.identity, header.number) != (identity, number):
             raise MetadataError(f"{what} is the entry of another snapshot")
-        if header.files != sum(part.left for part in header.parts):
+        if header.files != sum(part.rows_left for part in header.parts):
             raise MetadataError(f"the parts of {what} do not have its {header.files} files")
         return header
 

@@ -46,7 +46,7 @@ def metadata(seed: int, apart: int = 0) -> FileMetadata:
 
 
 def real(files: FileMetadata, condition: Predicate, indexes: Sequence[Index]) -> Mask:
-    return files.kept(clause_for(condition, indexes))
+    return files.evaluate(clause_for(condition, indexes))
 
 
 def _equals(value: int) -> Predicate:
