@@ -70,6 +70,22 @@ def test_a_table_is_switched_and_its_readers_notice_nothing(spark, partitioned, 
     assert same_as_off(lambda: spark.sql(f"SELECT count(*) FROM {name} WHERE a < 110")).files_kept < 5
 
 
+def test_partitions_of_a_table_with_columns_of_char_are_rewritten(spark):
+    name = "of_char"
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+    spark.sql(f"CREATE TABLE {name} (id BIGINT COMMENT 'the id', c CHAR(3), z STRING) USING parquet PARTITIONED BY (z)")
+    try:
+        rows = spark.range(40).selectExpr("id", "'ab' AS c", "IF(id < 20, 'A/B c=d%', NULL) AS z")
+        rows.repartition(3).write.insertInto(name)
+        before = off(spark, name)
+        report = geoskip.dataset(spark, table=name).rewrite(ZOrder("id", "c"), where="z = 'A/B c=d%'", files=2)
+        assert (report.rows, report.is_switched) == (20, True)
+        assert off(spark, name) == before
+        assert spark.table(name).schema["id"].metadata == {"comment": "the id"}
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
 @pytest.fixture
 def unarranged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewrites that write two files in no order, in less time."""

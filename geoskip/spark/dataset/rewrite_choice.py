@@ -140,7 +140,8 @@ def files_where(state: SourceState, where: str | None) -> set[str] | None:
         raise InvalidSpecificationError(
             f"rewrite(where=) takes a condition that is deterministic, got {where!r}, which chooses files by chance"
         )
-    found = state.frame.where(where).selectExpr("_metadata.file_path AS path").distinct().collect()
+    # tables with columns of CHAR have a projection over their files, which hides the column _metadata
+    found = state.frame.where(where).selectExpr("input_file_name() AS path").distinct().collect()
     return {plain_uri(unquote(row["path"])) for row in found}
 
 
