@@ -61,43 +61,43 @@ def sql_text(node: Predicate) -> str | None:
         case Literal():
             return _constant(node)
         case Cast(child, kind):
-            return _filled(f"{'TRY_' * node.tries}CAST({{}} AS {kind})", child)
+            return _fill(f"{'TRY_' * node.tries}CAST({{}} AS {kind})", child)
         case Call(name, (left, right)) if name in _OPERATORS:
-            return _filled(f"({{}} {name} {{}})", left, right)
+            return _fill(f"({{}} {name} {{}})", left, right)
         case Call("lambdafunction", (body, *variables)) if columns_of(body).isdisjoint(map(str, variables)):
-            return _filled(f"({', '.join(map(str, variables))}) -> {{}}", body)
+            return _fill(f"({', '.join(map(str, variables))}) -> {{}}", body)
         case Call("lambdafunction"):  # a column is called as a variable
             return None
         case Call("namedlambdavariable"):
             return str(node)
         case Call("getarrayitem" | "getmapvalue", (child, key)):
-            return _filled("{}[{}]", child, key)
+            return _fill("{}[{}]", child, key)
         case Call("element_at", (Call("stringsplitsql", parts), number)):
-            return _filled("split_part({}, {}, {})", *parts, number)
+            return _fill("split_part({}, {}, {})", *parts, number)
         case Call("gettimestamp", parts):
-            return _filled(f"to_timestamp({', '.join(['{}'] * len(parts))})", *parts)
+            return _fill(f"to_timestamp({', '.join(['{}'] * len(parts))})", *parts)
         case Call("getfield", (child, Literal(str() as field))):
-            return _filled("{}.`" + field.replace("`", "``").replace("{", "{{").replace("}", "}}") + "`", child)
+            return _fill("{}.`" + field.replace("`", "``").replace("{", "{{").replace("}", "}}") + "`", child)
         case Call(name, args) if name.replace("_", "a").replace(".", "a").isalnum():
-            return _filled(f"{name}({', '.join(['{}'] * len(args))})", *args)
+            return _fill(f"{name}({', '.join(['{}'] * len(args))})", *args)
         case Comparison(op, left, right):
-            return _filled(f"({{}} {op} {{}})", left, right)
+            return _fill(f"({{}} {op} {{}})", left, right)
         case In(child, values):
-            return _filled(f"({{}} IN ({', '.join(['{}'] * len(values))}))", child, *values)
+            return _fill(f"({{}} IN ({', '.join(['{}'] * len(values))}))", child, *values)
         case IsNull(child):
-            return _filled("({} IS NULL)", child)
+            return _fill("({} IS NULL)", child)
         case Not(child):
-            return _filled("(NOT {})", child)
+            return _fill("(NOT {})", child)
         case And(parts) | Or(parts):
-            return _filled("(" + (" AND " if isinstance(node, And) else " OR ").join(["{}"] * len(parts)) + ")", *parts)
+            return _fill("(" + (" AND " if isinstance(node, And) else " OR ").join(["{}"] * len(parts)) + ")", *parts)
         case Like(child, pattern, escape):
-            return _filled("({} LIKE {} ESCAPE {})", child, Literal(pattern, "string"), Literal(escape, "string"))
+            return _fill("({} LIKE {} ESCAPE {})", child, Literal(pattern, "string"), Literal(escape, "string"))
         case StartsWith(child, text) | EndsWith(child, text) | Contains(child, text):
-            return _filled(f"{type(node).__name__.lower()}({{}}, {{}})", child, Literal(text, "string"))
+            return _fill(f"{type(node).__name__.lower()}({{}}, {{}})", child, Literal(text, "string"))
     return None
 
 
-def _filled(form: str, *parts: Predicate) -> str | None:
+def _fill(form: str, *parts: Predicate) -> str | None:
     """A form with the texts of its parts; None where one has none."""
     texts = [sql_text(part) for part in parts]
     return None if None in texts else form.format(*texts)
@@ -125,14 +125,14 @@ def _constant(node: Literal) -> str | None:
         case bytes() as value if kind.kind == "binary":
             return f"X'{value.hex().upper()}'"
         case str() as value if kind.is_text:
-            return _quoted(value)
+            return _quote(value)
     return None
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     r"""A text as a literal.
 
-    >>> print(_quoted("it's"), _quoted(r"(\d+)'"), _quoted(r"\d"))
+    >>> print(_quote("it's"), _quote(r"(\d+)'"), _quote(r"\d"))
     "it's" r"(\d+)'" r'\d'
     """
     raw = "r" if "\\" in text else ""

@@ -25,7 +25,7 @@ from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
 from geoskip.predicates import And, Not, Or, Predicate, columns_of, normalise
 
-__all__ = ["Coverage", "VertexMasks", "bundles_of", "masks_of", "undominated"]
+__all__ = ["Coverage", "VertexMasks", "bundles_of", "masks_of", "undominated_indexes"]
 
 Names = frozenset[str]
 Decide = Callable[[Predicate, Sequence[Index]], Mask]
@@ -53,14 +53,14 @@ class VertexMasks:
     members: tuple[VertexMasks, ...] = ()
     every: bool = True
 
-    def kept(self, names: Names, files: int) -> Mask:
+    def mask(self, names: Names, files: int) -> Mask:
         """Return the mask over ``files`` files for a set of indexes."""
         mask = np.ones(files, dtype=bool)
         for needed, own in self.own.items():
             if needed <= names:
                 mask &= own
         if self.members:
-            below = [member.kept(names, files) for member in self.members]
+            below = [member.mask(names, files) for member in self.members]
             mask &= np.logical_and.reduce(below) if self.every else np.logical_or.reduce(below)
         return mask
 
@@ -140,34 +140,34 @@ class Coverage:
     """Indexes that exist already."""
     _known: dict[tuple[int, Names], float] = field(default_factory=dict, init=False, repr=False)
 
-    def read(self, query: int, names: Names) -> float:
+    def bytes_read(self, query: int, names: Names) -> float:
         """Return the bytes of the sample that a query reads with some indexes beside the base."""
         return sum(float(self.sizes[mask].sum()) for mask in self.masks(query, names | self.base))
 
     def masks(self, query: int, names: Names) -> list[Mask]:
         """Return the files of the sample that each scan of a query reads with some indexes."""
-        return [left & masks.kept(names, len(self.sizes)) for masks, left in self.queries[query]]
+        return [left & masks.mask(names, len(self.sizes)) for masks, left in self.queries[query]]
 
     def saving(self, names: Names) -> float:
         """Return the bytes that the workload does not read thanks to some indexes, with weights."""
         total = 0.0
         for query, weight in enumerate(self.weights):
-            key = (query, names & self._concerning[query])
+            key = (query, names & self._useful_indexes[query])
             if key not in self._known:
-                self._known[key] = self.read(query, frozenset()) - self.read(query, names)
+                self._known[key] = self.bytes_read(query, frozenset()) - self.bytes_read(query, names)
             total += weight * self._known[key]
         return total
 
-    def reading(self, names: Names) -> float:
+    def workload_bytes(self, names: Names) -> float:
         """Return the bytes that the workload reads with some indexes beside the base, with weights."""
-        return sum(weight * self.read(query, names) for query, weight in enumerate(self.weights))
+        return sum(weight * self.bytes_read(query, names) for query, weight in enumerate(self.weights))
 
     def queries_of(self, name: str) -> list[int]:
         """Return the numbers of the queries of which an index skips a file, alone or with others."""
-        return [number for number, names in enumerate(self._concerning) if name in names]
+        return [number for number, names in enumerate(self._useful_indexes) if name in names]
 
     @cached_property
-    def _concerning(self) -> list[Names]:
+    def _useful_indexes(self) -> list[Names]:
         """The indexes that skip a file of a part of a query's conditions, of each query."""
         return [
             frozenset(name for masks, _ in scans for v in masks.vertices() for names in v.own for name in names)
@@ -179,7 +179,7 @@ class Coverage:
         return [vertex for scans in self.queries for masks, _ in scans for vertex in masks.vertices()]
 
 
-def undominated(coverage: Coverage, costs: Mapping[str, float]) -> list[str]:
+def undominated_indexes(coverage: Coverage, costs: Mapping[str, float]) -> list[str]:
     """Return the indexes that skip files which no cheaper index skips as well.
 
     All parts of all conditions are compared. Of several that skip the same for the same cost the first is taken. An
@@ -226,8 +226,8 @@ def _best(vertex: VertexMasks, coverage: Coverage, costs: Mapping[str, float]) -
     """The sets of indexes that skip most of one member of an OR, and most for their cost."""
     known = {names for v in vertex.vertices() for names in v.own if all(name in costs for name in names)}
     files = len(coverage.sizes)
-    already = vertex.kept(coverage.base, files)
-    saved = {n: float(coverage.sizes[already & ~vertex.kept(n | coverage.base, files)].sum()) for n in known}
+    already = vertex.mask(coverage.base, files)
+    saved = {n: float(coverage.sizes[already & ~vertex.mask(n | coverage.base, files)].sum()) for n in known}
     most = sorted((n for n in known if saved[n] > 0), key=lambda n: (-saved[n], sorted(n)))
     cheap = sorted(most, key=lambda n: -saved[n] / max(1e-9, sum(costs[name] for name in n)))
     best = list(dict.fromkeys((*most[:_BEST], *cheap[:_BEST])))

@@ -67,12 +67,12 @@ class Estimate:
         return self.text(lambda number: f"{number:,.0f}")
 
     @classmethod
-    def exactly(cls, value: float) -> Estimate:
+    def exact(cls, value: float) -> Estimate:
         """A number that is known."""
         return cls(value, value, value)
 
 
-NOTHING = Estimate.exactly(0)
+NOTHING = Estimate.exact(0)
 
 
 def total(estimates: Iterable[Estimate]) -> Estimate:

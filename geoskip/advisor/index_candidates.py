@@ -143,8 +143,8 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
                 break
     for tree in trees:
         for conjunction in walk(tree):
-            if isinstance(conjunction, And) and len(numbers := _limited(conjunction)) == 2:
-                pairs = [pair for pair in _pairs(numbers) if not any(_reversed(index) in found for index in pair)]
+            if isinstance(conjunction, And) and len(numbers := _limited_columns(conjunction)) == 2:
+                pairs = [pair for pair in _pairs(numbers) if not any(_reverse_text(index) in found for index in pair)]
                 _one_order(admit, pairs, conjunction)
     return IndexCandidates(tuple(found.values()), tuple(together))
 
@@ -291,17 +291,17 @@ def _one_order(
     """Admit pairs of numbers in the first order that serves; a function says that lng is the first."""
     served: list[Index] = []
     for pair in pairs:
-        if not any(_reversed(index) in map(str, served) for index in pair):
+        if not any(_reverse_text(index) in map(str, served) for index in pair):
             served += admit(pair, vertex)
     return served
 
 
-def _reversed(pair: Index) -> str:
+def _reverse_text(pair: Index) -> str:
     """The text of a GeoBox with its two expressions exchanged."""
     return str(replace(pair, x=pair.y, y=pair.x)) if isinstance(pair, GeoBox) and pair.y is not None else ""
 
 
-def _limited(conjunction: And) -> list[Predicate]:
+def _limited_columns(conjunction: And) -> list[Predicate]:
     """The columns of fractional numbers that an AND limits: ``lat < 5 AND lng > 7``."""
     sides = [part.left for part in conjunction.children if isinstance(part, Comparison)]
     columns = dict.fromkeys(side for side in sides if isinstance(side, Column))

@@ -184,7 +184,7 @@ class WhatIf:
     def _rows(self) -> list[tuple[str, ...]]:
         """A row a query, and the sums of several."""
         rows = [
-            _row(_shown(query), query.files_now, query.files, query.bytes_now, query.bytes) for query in self.queries
+            _row(_label(query), query.files_now, query.files, query.bytes_now, query.bytes) for query in self.queries
         ]
         if len(rows) > 1:
             rows.append(_row("all of them", self.files_now, self.files_then, self.bytes_now, self.bytes_then))
@@ -220,7 +220,7 @@ def _seconds(time: float) -> str:
     return f"{time:.1f} s" if time >= 1 else f"{1000 * time:.0f} ms"
 
 
-def _shown(query: QueryEstimate) -> str:
+def _label(query: QueryEstimate) -> str:
     return _short(query.query) + (f" ({query.count:,} times)" if query.count > 1 else "")
 
 

@@ -125,10 +125,10 @@ def select(
     best: frozenset[T] = frozenset()
     for start in _starts(problem, groups):
         for per_cost in (True, False):
-            best = max(best, _pruned(problem, _greedy(problem, groups, start, per_cost)), key=problem.value)
+            best = max(best, _prune(problem, _greedy(problem, groups, start, per_cost)), key=problem.value)
         if problem.calls > _MOST_CALLS:
             break
-    best = _exchanged(problem, groups, best)
+    best = _exchange(problem, groups, best)
     return Selection(best, problem.saving(best), problem.cost(best))
 
 
@@ -172,7 +172,7 @@ def _bound(problem: _Problem[T], group: frozenset[T], taken: frozenset[T], per_c
     return problem.saving(group) / (max(problem.cost(group), 1e-9) if per_cost else 1.0)
 
 
-def _pruned(problem: _Problem[T], items: frozenset[T]) -> frozenset[T]:
+def _prune(problem: _Problem[T], items: frozenset[T]) -> frozenset[T]:
     """The set without items that later ones have made superfluous, the dearest first."""
     for item in sorted(items, key=lambda item: -problem.costs[item]):
         fewer = items - {item}
@@ -181,7 +181,7 @@ def _pruned(problem: _Problem[T], items: frozenset[T]) -> frozenset[T]:
     return items
 
 
-def _exchanged(problem: _Problem[T], groups: Sequence[frozenset[T]], items: frozenset[T]) -> frozenset[T]:
+def _exchange(problem: _Problem[T], groups: Sequence[frozenset[T]], items: frozenset[T]) -> frozenset[T]:
     """Exchange one item, or none, for a bundle while that saves more."""
     improved = True
     while improved and problem.calls <= _MOST_CALLS:
@@ -189,7 +189,7 @@ def _exchanged(problem: _Problem[T], groups: Sequence[frozenset[T]], items: froz
         for group, gone in itertools.product(groups, (None, *items)):
             other = (items - {gone}) | group
             if problem.fits(other) and problem.value(other) > problem.value(items):
-                items, improved = _pruned(problem, other), True
+                items, improved = _prune(problem, other), True
                 break
     return items
 

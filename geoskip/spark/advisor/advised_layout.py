@@ -177,7 +177,7 @@ def _try_layout(
     costs = {entry.name: stored[entry.name] for entry in rows.entries if entry.name in proposed}
     judged = judge(snapshot, sampled.state, costs, asked, ())
     chosen = select(judged)
-    return LayoutTrial(layout, simulated, judged, chosen, judged.coverage.reading(chosen) * judged.bytes)
+    return LayoutTrial(layout, simulated, judged, chosen, judged.coverage.workload_bytes(chosen) * judged.bytes)
 
 
 def _restrict_indexes(simulated: SimulatedLayout, names: frozenset[str]) -> SimulatedLayout:

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from geoskip.advisor.advice import Advice, AdvisedIndex, AdvisedLayout, SuperfluousIndex
-from geoskip.advisor.coverage import Coverage, bundles_of, undominated
+from geoskip.advisor.coverage import Coverage, bundles_of, undominated_indexes
 from geoskip.advisor.estimates import check_share
 from geoskip.advisor.query_estimates import WhatIf
 from geoskip.advisor.selection import select
@@ -161,7 +161,7 @@ def _selection(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozen
     Raises InvalidSpecificationError, if strict, where some would pay, but none of them has room in the budget.
     """
     coverage, costs = judged.coverage, judged.costs
-    left = {name: float(costs[name]) for name in undominated(coverage, costs)}
+    left = {name: float(costs[name]) for name in undominated_indexes(coverage, costs)}
     bundles = bundles_of(coverage, left)
 
     def saved_bytes(names: frozenset[str]) -> float:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from geoskip.advisor.coverage import Coverage, VertexMasks, bundles_of, masks_of, undominated
+from geoskip.advisor.coverage import Coverage, VertexMasks, bundles_of, masks_of, undominated_indexes
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
 from geoskip.indexes.geobox.index import GeoBox
@@ -74,7 +74,7 @@ def test_merged_masks_are_those_of_labelling(condition: Predicate, seed: int) ->
     masks = masks_of(canonical(condition), lambda node, some: real(files, node, some), INDEXES)
     for size in (0, 1, 2, len(INDEXES)):
         for some in itertools.combinations(INDEXES, size):
-            merged = masks.kept(frozenset(map(str, some)), FILES)
+            merged = masks.mask(frozenset(map(str, some)), FILES)
             labelled = real(files, condition, some)
             alone = [real(files, condition, [index]) for index in some]
             kept = np.logical_and.reduce([labelled, *alone])
@@ -89,8 +89,8 @@ def test_a_member_that_is_never_true_leaves_the_others_to_decide(value: bool | N
     either = Or((condition, And((Literal(value, "boolean"), Comparison("=", COLUMNS[0], Literal(3, "int"))))))
     masks = masks_of(either, lambda node, some: real(files, node, some), INDEXES)
     names = frozenset(["minmax(z)"])
-    assert np.array_equal(masks.kept(names, FILES), real(files, condition, INDEXES[4:5]))
-    assert not masks.kept(names, FILES).all()
+    assert np.array_equal(masks.mask(names, FILES), real(files, condition, INDEXES[4:5]))
+    assert not masks.mask(names, FILES).all()
     assert bundles_of(coverage(masks), dict.fromkeys(map(str, INDEXES), 1.0)) == []
 
 
@@ -101,12 +101,12 @@ def test_a_group_decides_a_comparison_of_two_columns() -> None:
     condition = Comparison("<", x, y)
     masks = masks_of(condition, lambda node, some: real(files, node, some), INDEXES, [pair])
     names = frozenset(map(str, pair))
-    assert np.array_equal(masks.kept(names, FILES), real(files, condition, pair))
-    assert not masks.kept(names, FILES).all()
-    assert masks.kept(frozenset(list(names)[:1]), FILES).all()
+    assert np.array_equal(masks.mask(names, FILES), real(files, condition, pair))
+    assert not masks.mask(names, FILES).all()
+    assert masks.mask(frozenset(list(names)[:1]), FILES).all()
     covered = coverage(masks)
     assert bundles_of(covered, dict.fromkeys(names, 1.0)) == [tuple(sorted(names))]
-    assert set(undominated(covered, dict.fromkeys(names, 1.0))) == names
+    assert set(undominated_indexes(covered, dict.fromkeys(names, 1.0))) == names
 
 
 def mask(*skipped: int) -> Mask:
@@ -120,7 +120,7 @@ def of(**masks: Mask) -> VertexMasks:
 
 
 def coverage(*queries: VertexMasks, weights: Sequence[float] = (), base: str = "") -> Coverage:
-    files = len(next(iter(queries[0].vertices())).kept(frozenset(), 4)) if weights else FILES
+    files = len(next(iter(queries[0].vertices())).mask(frozenset(), 4)) if weights else FILES
     files = 4 if weights else files
     every = np.ones(files, dtype=bool)
     sizes = np.array([1, 10, 100, 1000] if weights else [1] * files)
@@ -142,8 +142,8 @@ def test_what_is_there_already_is_not_saved_again() -> None:
 
 def test_an_index_that_a_cheaper_one_covers_is_left_out() -> None:
     covered = coverage(of(a=mask(0, 1), b=mask(1), c=mask(2)), of(a=mask(0), c=mask(0)), weights=[1.0, 1.0])
-    assert undominated(covered, {"a": 2.0, "b": 3.0, "c": 9.0, "d": 0.0}) == ["a", "c"]
-    assert undominated(covered, {"a": 4.0, "b": 3.0, "c": 9.0}) == ["a", "b", "c"]
+    assert undominated_indexes(covered, {"a": 2.0, "b": 3.0, "c": 9.0, "d": 0.0}) == ["a", "c"]
+    assert undominated_indexes(covered, {"a": 4.0, "b": 3.0, "c": 9.0}) == ["a", "b", "c"]
 
 
 def test_members_of_an_or_are_bundled() -> None:
@@ -157,5 +157,5 @@ def test_members_of_an_or_are_bundled() -> None:
 def test_files_that_sparks_pruning_leaves_out_are_not_read(every: bool) -> None:
     left = np.array([every, True, True, False])
     covered = Coverage([[(of(a=mask(1)), left)]], np.array([1, 10, 100, 1000]), [1.0])
-    assert covered.read(0, frozenset()) == 110 + every
-    assert covered.read(0, frozenset("a")) == 100 + every
+    assert covered.bytes_read(0, frozenset()) == 110 + every
+    assert covered.bytes_read(0, frozenset("a")) == 100 + every
