@@ -36,7 +36,7 @@ import numpy as np
 
 from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, Mask, all_of, any_of, parts_of, size_of
 from geoskip.errors import MetadataError
-from geoskip.evaluation import Evaluator, evaluating
+from geoskip.evaluation import Evaluator, using_evaluator
 from geoskip.indexes.base import Index
 from geoskip.metadata import Snapshot
 from geoskip.predicates import (
@@ -391,7 +391,7 @@ def decide(
     started = time.perf_counter()
     reasons: list[str] = []
     usable = snapshot.indexes if indexes is None else tuple(indexes)
-    with evaluating(evaluator, reasons.append):
+    with using_evaluator(evaluator, reasons.append):
         try:
             clause = clause_for(predicate, usable, report=reasons.append, watch=seen, templates=templates)
         except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from geoskip.engines.folder_listing import FolderListing
 from geoskip.evaluation import outcomes, reads_only
-from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, CandidateValues, Outcomes, physical, swapped
+from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, CandidateValues, Outcomes, negation, physical
 from geoskip.predicates import FALSE, TRUE, And, Column, Literal, Not, Opaque, Or, Predicate, columns_of
 from geoskip.sources.listed_files import NULL_VALUE
 from geoskip.types import sql_type
@@ -110,9 +110,9 @@ class PartitionColumns:
             case And(parts):
                 return _conjunction([self._outcomes(part) for part in parts])
             case Or(parts):
-                return swapped(_conjunction([swapped(self._outcomes(part)) for part in parts]))
+                return negation(_conjunction([negation(self._outcomes(part)) for part in parts]))
             case Not(child):
-                return swapped(self._outcomes(child))
+                return negation(self._outcomes(child))
             case Literal(value):
                 bits = IS_TRUE if value is True else IS_FALSE if value is False else IS_NULL if value is None else ANY
                 return np.full(len(self.values), bits, dtype=np.uint8)

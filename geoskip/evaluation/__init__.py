@@ -6,8 +6,8 @@ distinct value. *Outcomes* are a byte a value, a set of bits: :data:`IS_TRUE`, :
 
 Equality, order, IN and tests of text are evaluated here, without an engine and with Spark's semantics: most of them are
 TRUE for some intervals of *keys* (:mod:`geoskip.evaluation.values`), which search servers compare too. Everything else
-goes to the *evaluator* of the current decision, which is the engine's own (:func:`evaluating` sets it). A decision runs
-in one thread, and a clause caches its answer, because a report may need it when the engine's expressions are gone.
+goes to the *evaluator* of the current decision, which is the engine's own (:func:`using_evaluator` sets it). A decision
+runs in one thread, and a clause caches its answer, because a report may need it when the engine's expressions are gone.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from geoskip.evaluation.values import (
     CandidateValues,
     Outcomes,
     ZoneTransitions,
-    directly,
+    direct_outcomes,
     is_bytes,
-    liked,
-    swapped,
+    like_outcomes,
+    negation,
 )
 from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
 
@@ -95,7 +95,7 @@ _current: ContextVar[_Evaluation | None] = ContextVar("geoskip evaluation", defa
 
 
 @contextmanager
-def evaluating(evaluator: Evaluator | None, report: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+def using_evaluator(evaluator: Evaluator | None, report: Callable[[str], None] = lambda text: None) -> Iterator[None]:
     """Within the block, :func:`outcomes` asks this evaluator and reports what it declined."""
     before = _current.set(_Evaluation(evaluator, report))
     try:
@@ -134,7 +134,7 @@ def outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outco
     ... ).tolist()  # FALSE is 2, NULL 4
     [1, 2, 4]
     """
-    found = directly(node, over, values)
+    found = direct_outcomes(node, over, values)
     if found is not None:
         return found
     evaluation = _current.get()
@@ -186,17 +186,17 @@ def _otherwise(node: Predicate, over: Predicate, values: CandidateValues) -> Out
     """Evaluate the parts of a condition that the engine did not answer as a whole."""
     match node:
         case Not(child):
-            return swapped(outcomes(child, over, values))
+            return negation(outcomes(child, over, values))
         case And(parts):
             return _all([outcomes(part, over, values) for part in parts])
         case Or(parts):
-            return swapped(_all([swapped(outcomes(part, over, values)) for part in parts]))
+            return negation(_all([negation(outcomes(part, over, values)) for part in parts]))
         case IsNull(And() | Or() | Not() | Comparison() | In() | Like() as condition):
             found = outcomes(condition, over, values)
             null, other = found & IS_NULL != 0, found & (IS_TRUE | IS_FALSE) != 0
             return _bytes(null * IS_TRUE | other * IS_FALSE)
         case Like(child, pattern, escape) if child == over and is_bytes(values.array.type):
-            return liked(values.array, pattern, escape)
+            return like_outcomes(values.array, pattern, escape)
     return np.full(len(values), ANY, dtype=np.uint8)
 
 

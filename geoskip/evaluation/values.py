@@ -52,7 +52,7 @@ class CandidateValues:
         return len(self.array)
 
 
-def swapped(found: Outcomes) -> Outcomes:
+def negation(found: Outcomes) -> Outcomes:
     """The outcomes of the negation."""
     return _SWAPPED[found]
 
@@ -60,7 +60,7 @@ def swapped(found: Outcomes) -> Outcomes:
 _SWAPPED = np.array([(b & IS_NULL) | (b & 1) << 1 | (b & 2) >> 1 for b in range(8)], dtype=np.uint8)
 
 
-def ascending(array: pa.Array) -> NDArray[np.int64]:
+def sort_order(array: pa.Array) -> NDArray[np.int64]:
     """The order of physical values: Spark's, with -0.0 before 0.0, NaN after all numbers, NULL last."""
     order: NDArray[np.int64]
     if pa.types.is_floating(array.type):
@@ -123,16 +123,16 @@ def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return bits
 
 
-def exactly(text: bytes) -> Interval:
+def singleton(text: bytes) -> Interval:
     r"""The interval that holds one byte string.
 
-    >>> exactly(b"ab"), beginning(b"ab")
+    >>> singleton(b"ab"), prefix_interval(b"ab")
     ((b'ab', b'ab\x00'), (b'ab', b'ac'))
     """
     return text, text + b"\0"
 
 
-def beginning(text: bytes) -> Interval:
+def prefix_interval(text: bytes) -> Interval:
     """The interval of the byte strings that begin with a text."""
     return text, successor(text)
 
@@ -166,7 +166,7 @@ class OutcomeSets(NamedTuple):
 _IS_NAN = "org.apache.spark.sql.catalyst.expressions.IsNaN"
 
 
-def decided(node: Predicate, over: Predicate, kind: pa.DataType) -> OutcomeSets | None:
+def outcome_sets(node: Predicate, over: Predicate, kind: pa.DataType) -> OutcomeSets | None:
     """The outcomes of common shapes right over an expression by the keys of its values; else None.
 
     A literal of another type than the values is not compared: how they compare is the engine's business.
@@ -182,7 +182,7 @@ def decided(node: Predicate, over: Predicate, kind: pa.DataType) -> OutcomeSets 
     """
     match node:
         case Not(child):
-            found = decided(child, over, kind)
+            found = outcome_sets(child, over, kind)
             return found and OutcomeSets(found.false, int(_SWAPPED[found.of_null]), found.unsure)
         case IsNull(child) | Comparison("<=>", child, Literal(None)) if child == over:
             return OutcomeSets((), IS_TRUE)
@@ -199,7 +199,7 @@ def decided(node: Predicate, over: Predicate, kind: pa.DataType) -> OutcomeSets 
         case Call(_, (child,), implementation=impl) if impl == _IS_NAN and child == over and pa.types.is_floating(kind):
             return OutcomeSets(((NAN_KEY, NAN_KEY + 1),), IS_FALSE)
         case StartsWith(child, text) if child == over and is_bytes(kind):
-            return OutcomeSets((beginning(text.encode("utf-8", "surrogateescape")),))
+            return OutcomeSets((prefix_interval(text.encode("utf-8", "surrogateescape")),))
         case _ if node == over and over.type == "boolean":
             return OutcomeSets(((1, 2),))
     return None
@@ -229,7 +229,7 @@ def _equal_to(literal: Literal, kind: pa.DataType, over: Predicate) -> Interval 
     if value is None:
         return None
     if isinstance(value, bytes):
-        return exactly(value)
+        return singleton(value)
     if isinstance(value, Decimal):
         if not value.is_finite() or abs(value.adjusted()) > 80:
             return None
@@ -323,12 +323,12 @@ class _Keys(Sequence[Any]):
         return value if self.scale is None else int(value.scaleb(self.scale, _DIGITS))
 
 
-def directly(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
+def direct_outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
     """The outcomes of a condition that is decided by keys or plain tests of text; None for all else."""
-    sets = decided(node, over, values.array.type)
+    sets = outcome_sets(node, over, values.array.type)
     if sets is None:
         return _text_test(node, over, values.array)
-    order = None if values.ascending else ascending(values.array)
+    order = None if values.ascending else sort_order(values.array)
     array = values.array if order is None else values.array.take(pa.array(order))
     known = len(array) - array.null_count
     found = np.full(len(array), sets.of_null, dtype=np.uint8)
@@ -347,7 +347,7 @@ def _text_test(node: Predicate, over: Predicate, array: pa.Array) -> Outcomes | 
     match node:
         case Not(child):
             found = _text_test(child, over, array)
-            return None if found is None else swapped(found)
+            return None if found is None else negation(found)
         case EndsWith(child, text) | Contains(child, text) if child == over and is_bytes(array.type):
             test = pc.ends_with if isinstance(node, EndsWith) else pc.match_substring
             true = test(array, pattern=text.encode("utf-8", "surrogateescape"))
@@ -368,7 +368,7 @@ def like_tokens(pattern: str, escape: str) -> list[tuple[str, bool]] | None:
     return tokens
 
 
-def liked(array: pa.Array, pattern: str, escape: str) -> Outcomes:
+def like_outcomes(array: pa.Array, pattern: str, escape: str) -> Outcomes:
     """LIKE by a regular expression, value by value; what is not UTF-8 is not decided, on either side."""
     if any("\ud800" <= char <= "\udfff" for char in pattern):  # Spark decodes the pattern too, to U+FFFD
         return np.full(len(array), ANY, dtype=np.uint8)

@@ -40,7 +40,7 @@ from geoskip.bounds.sort_keys import IncomparableError, literal_prefix, literal_
 from geoskip.clauses import Clause, Files
 from geoskip.conditions import Condition, Interval, complement, union
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.evaluation.values import beginning, exactly, interval_of
+from geoskip.evaluation.values import interval_of, prefix_interval, singleton
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.file_statistics import FileStatistics, ends_of_lists, field_of, json_texts, zeros
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of
@@ -196,17 +196,17 @@ class Affix(Index):
             text = bytes_of(literal)
             entry = self.entry(text)
             if entry is None:
-                whole.append(exactly(self._turn_text(text)))
+                whole.append(singleton(self._turn_text(text)))
             elif not negated:  # other long texts share the entry
-                cut.append(exactly(self._turn_text(entry)))
+                cut.append(singleton(self._turn_text(entry)))
         shown = str(literals[0]) if len(literals) == 1 else f"one of {len(literals)} values"
         return self._passes(f"may {'differ from' if negated else 'be'} {shown}", whole, cut, inverted=negated)
 
     def _begins(self, text: bytes, *, negated: bool) -> Clause:
-        whole, cut = [beginning(self._turn_text(text))], [beginning(self._turn_text(text))]
+        whole, cut = [prefix_interval(self._turn_text(text))], [prefix_interval(self._turn_text(text))]
         entry = self.entry(text)
         if entry is not None:  # longer than an entry: texts that share it may begin otherwise
-            cut = [] if negated else [exactly(self._turn_text(entry))]
+            cut = [] if negated else [singleton(self._turn_text(entry))]
         verb = "end" if self.backwards else "begin"
         shown = f"may {'not ' * negated}{verb} with {Literal(text.decode('utf-8', 'surrogateescape'))}"
         return self._passes(shown, whole, cut, inverted=negated)
@@ -271,11 +271,11 @@ class Prefix(Affix):
     def _comparison(self, op: str, text: bytes) -> Clause:
         shown = f"may be {op} {text.decode('utf-8', 'replace')!r}"
         if op in ("<", "<="):  # a longer text is above its entry
-            return self._passes(shown, [interval_of(op, *exactly(text))], [interval_of("<", *exactly(text))])
+            return self._passes(shown, [interval_of(op, *singleton(text))], [interval_of("<", *singleton(text))])
         entry = self.entry(text) or text
         while entry and entry[-1] & 0xC0 == 0x80:  # an entry may end within a character
             entry = entry[:-1]
-        return self._passes(shown, [interval_of(op, *exactly(text))], [interval_of(">=", *exactly(entry))])
+        return self._passes(shown, [interval_of(op, *singleton(text))], [interval_of(">=", *singleton(entry))])
 
 
 @index

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from geoskip.bounds.interval import counts_of, plain
 from geoskip.clauses import Files, Mask
 from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, ExistsClause, Intervals, UnitTable, any_holds
-from geoskip.evaluation.values import CandidateValues, ascending, physical, runs_within
+from geoskip.evaluation.values import CandidateValues, physical, runs_within, sort_order
 
 Integers = NDArray[np.int64]
 Runs = list[tuple[int, int]]
@@ -201,7 +201,7 @@ def dictionary_of(flat: pa.Array, *, backwards: bool = False) -> tuple[pa.Array,
         found = pa.array(np.asarray(found).view(np.float64))
     elif backwards:
         found = reverse_bytes(found.cast(pa.large_binary()))
-    order = ascending(found)
+    order = sort_order(found)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return found.take(pa.array(order)), place[np.asarray(encoded.indices)]

@@ -35,7 +35,7 @@ from geoskip.clauses import Clause, Files, Mask, UnitClause
 from geoskip.conditions import ALWAYS, Condition, Places, Refine
 from geoskip.errors import InvalidSpecificationError
 from geoskip.evaluation import outcomes, reads_only
-from geoskip.evaluation.values import IS_FALSE, IS_TRUE, decided, physical
+from geoskip.evaluation.values import IS_FALSE, IS_TRUE, outcome_sets, physical
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.file_statistics import FileStatistics, ends_of_lists, field_of
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of, reals_as_bits
@@ -279,7 +279,7 @@ class ListMeets(ListedClause):
         return postings_of(files, self.name, part=self.part)
 
     def where(self, table: Postings) -> Condition:
-        sets = decided(self.node, self.over, table.kind("values"))
+        sets = outcome_sets(self.node, self.over, table.kind("values"))
         if sets is None:
             return Refine(ALWAYS, self._evaluate_values, str(self))
         values = sets.true if self.wanted == IS_TRUE else sets.false

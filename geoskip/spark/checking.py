@@ -29,7 +29,7 @@ from geoskip.checking.search import constant_value, disordered, is_same, misplac
 from geoskip.checking.strategies import constants_of, drawn, physical_value, rows_of, samples
 from geoskip.clauses import Mask
 from geoskip.errors import MappingError
-from geoskip.evaluation import evaluating
+from geoskip.evaluation import using_evaluator
 from geoskip.geometry import Denotation
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Literal, Predicate, normalise
@@ -276,7 +276,7 @@ class _FunctionTrial:
             whole = held.predicates[len(over)]
             if (wrong := disordered(self.name, whole, rows, every[0])) is not None:
                 return wrong
-            with evaluating(held.evaluator):
+            with using_evaluator(held.evaluator):
                 predicates = held.predicates[place + len(further) :]
                 call = normalise(whole)
                 templates = self._templates(call, held.number)

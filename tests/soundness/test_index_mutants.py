@@ -14,7 +14,7 @@ from geoskip import predicates as p
 from geoskip.bounds.interval import bytes_of
 from geoskip.bounds.sort_keys import IncomparableError, literal_prefix, literal_suffix
 from geoskip.clauses import Clause
-from geoskip.evaluation.values import exactly, interval_of
+from geoskip.evaluation.values import interval_of, singleton
 from geoskip.indexes.affix import Affix, EntryPasses, Prefix, Suffix
 from geoskip.indexes.bloom import BloomFilter, FilterMayHold, HashedPart, equality, filters_of
 from geoskip.indexes.bloom_hash import hashes_of, keys_of
@@ -233,7 +233,7 @@ def a_prefix_is_compared_too_short(patch: pytest.MonkeyPatch) -> None:
         match node:
             case p.Not(p.StartsWith() | p.Like()) if found.whole and not found.cut:
                 ((text, _),) = found.whole
-                return replace(found, cut=(exactly(index.entry(text) or text),))
+                return replace(found, cut=(singleton(index.entry(text) or text),))
         return found
 
     _passing(patch, Prefix, short)
@@ -258,7 +258,7 @@ def an_entry_is_one_text(patch: pytest.MonkeyPatch) -> None:
     def one(index: Prefix, node: p.Predicate, found: EntryPasses) -> EntryPasses:
         texts = map(bytes_of, _equal_to(node.child) if isinstance(node, p.Not) else [])
         entries = [entry for text in texts if (entry := index.entry(text)) is not None]
-        return replace(found, cut=tuple(map(exactly, entries))) if entries else found
+        return replace(found, cut=tuple(map(singleton, entries))) if entries else found
 
     _passing(patch, Prefix, one)
 
@@ -268,7 +268,7 @@ def a_cut_text_is_compared_as_its_entry(patch: pytest.MonkeyPatch) -> None:
     def compared(index: Prefix, node: p.Predicate, found: EntryPasses) -> EntryPasses:
         match node:
             case p.Comparison(">", _, p.Literal() as literal):
-                return replace(found, cut=(interval_of(">", *exactly(bytes_of(literal))),))
+                return replace(found, cut=(interval_of(">", *singleton(bytes_of(literal))),))
         return found
 
     _passing(patch, Prefix, compared)

@@ -14,7 +14,7 @@ import pytest
 from geoskip import predicates as p
 from geoskip.clauses import Mask
 from geoskip.evaluation import outcomes
-from geoskip.evaluation.values import ANY, IS_FALSE, ascending, runs_within, value_in
+from geoskip.evaluation.values import ANY, IS_FALSE, runs_within, sort_order, value_in
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.postings import Postings, passes
 from geoskip.indexes.valuelist import ValueList
@@ -114,7 +114,7 @@ def minus_zero_is_in_the_list_or_not(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("4: strings are ordered by unsigned bytes", "s")
 def texts_in_an_order_of_their_own(patch: pytest.MonkeyPatch) -> None:
-    function(patch, ascending, lambda original, array: np.argsort([v.hex()[::-1] for v in array.to_pylist()]))
+    function(patch, sort_order, lambda original, array: np.argsort([v.hex()[::-1] for v in array.to_pylist()]))
 
 
 @mutant("4: strings may hold invalid UTF-8", "s")

@@ -31,8 +31,8 @@ from geoskip.evaluation.values import (
     CandidateValues,
     Outcomes,
     ZoneTransitions,
-    directly,
-    swapped,
+    direct_outcomes,
+    negation,
 )
 from geoskip.predicates import (
     Call,
@@ -150,7 +150,7 @@ class SparkEvaluator:
         opposite = self._vertex_of(normalise(Not(node)))
         if opposite is not None:
             found = self._outcomes(opposite, over, values)
-            return swapped(np.where(found == _VALUE, np.uint8(ANY), found))
+            return negation(np.where(found == _VALUE, np.uint8(ANY), found))
         match node:
             case IsNull(child) if (place := self._vertex_of(child)) is not None:
                 found = self._outcomes(place, over, values)
@@ -182,7 +182,7 @@ class SparkEvaluator:
         if place is None or part == over:
             return None
         found, thrown = self._values(place, over, values)
-        decided = directly(node, part, CandidateValues(found))
+        decided = direct_outcomes(node, part, CandidateValues(found))
         return None if decided is None else np.where(thrown, np.uint8(ANY), decided)
 
     # --- places -----------------------------------------------------------------------------------------------------

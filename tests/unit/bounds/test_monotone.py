@@ -13,7 +13,7 @@ import pytest
 
 import udf_mappings.monotone_functions as library
 from geoskip.clauses import keep_mask
-from geoskip.evaluation import evaluating
+from geoskip.evaluation import using_evaluator
 from geoskip.evaluation.values import CandidateValues, ZoneTransitions
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
@@ -62,7 +62,7 @@ def kept(node: Predicate, name: str, files: list[list[Any]], engine: Engine | No
     summaries = pa.array([index.collect(array_of(name, rows)) for rows in files], stored)
     metadata = FileMetadata.of(pa.table({str(index): summaries}))
     problems: list[str] = []
-    with evaluating(engine, problems.append):
+    with using_evaluator(engine, problems.append):
         clause = clause_for(node, [index], problems.append)
         found = keep_mask(clause, metadata).tolist()
     assert not problems
@@ -231,7 +231,7 @@ def test_what_an_engine_said_of_one_cast_is_not_taken_for_another() -> None:
     files = FileMetadata.of(pa.table({str(index): pa.array([index.collect(array_of("x", [1e30]))], stored)}))
     wraps, tries = (Cast(COLUMNS["x"], "int", "double", tries=tries) for tries in (False, True))
     for cast, engine in ((wraps, lambda value: 2**31 - 1), (tries, lambda value: None)):
-        with evaluating(Engine(engine, pa.int64())):
+        with using_evaluator(Engine(engine, pa.int64())):
             assert keep_mask(clause_for(IsNull(cast), [index]), files).tolist() == [cast is tries]
 
 

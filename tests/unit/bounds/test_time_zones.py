@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import evaluate_ends
 from geoskip.bounds.time_zones import LocalTimeFunction, local, local_times
-from geoskip.evaluation import evaluating
+from geoskip.evaluation import using_evaluator
 from geoskip.evaluation.values import CandidateValues, ZoneTransitions
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from tests.support.planting import attribute, before
@@ -134,7 +134,7 @@ FUNCTIONS["3 days later"] = (
 def bounds(name: str, zone: str, low: int, high: int) -> tuple[int, int]:
     make, function = FUNCTIONS[name]
     node = make(zone)
-    with evaluating(Engine(function(zone))):
+    with using_evaluator(Engine(function(zone))):
         take = evaluate_ends(node, TS, "timestamp", clocks=local(node, "timestamp"))
         found = take(Interval("timestamp", np.array([low]), np.array([high])))
     return int(found.low[0]), int(found.high[0])
@@ -181,7 +181,7 @@ def test_bounds_are_exact_but_for_a_break() -> None:
 
 def test_times_shown_are_exact() -> None:
     zone = "America/New_York"
-    with evaluating(Engine(lambda time: time)):
+    with using_evaluator(Engine(lambda time: time)):
         back = 1_730_613_600_000_000  # 2024-11-03 06:00Z: from 02:00 to 01:00
         found = local_times(
             Interval("timestamp", np.array([back - HOUR, back - HOUR]), np.array([back + HOUR // 2, back - 1])), zone

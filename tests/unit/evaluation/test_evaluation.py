@@ -11,7 +11,7 @@ import pytest
 
 from geoskip import predicates as p
 from geoskip.clauses import keep_mask
-from geoskip.evaluation import Declined, Evaluator, evaluating, outcomes
+from geoskip.evaluation import Declined, Evaluator, outcomes, using_evaluator
 from geoskip.evaluation.values import (
     ANY,
     IS_FALSE,
@@ -19,9 +19,9 @@ from geoskip.evaluation.values import (
     IS_TRUE,
     CandidateValues,
     Outcomes,
-    ascending,
-    directly,
+    direct_outcomes,
     physical,
+    sort_order,
 )
 from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import Header, IndexEntry, Snapshot
@@ -65,13 +65,13 @@ def test_what_is_looked_up_is_what_the_rows_say(name: str, ordered: bool) -> Non
     pool = [*POOLS[name], None] if ordered else [*POOLS[name][::-1], None, *POOLS[name], None]
     array = physical(array_of(name, pool))
     if ordered:
-        array = array.take(pa.array(ascending(array)))
+        array = array.take(pa.array(sort_order(array)))
     values = CandidateValues(array, ascending=ordered)
     rows = [back(value, name) for value in array.to_pylist()]
     looked_up = 0
     for leaf in leaves(name):
         for node in (leaf, p.Not(leaf)):
-            found = directly(node, COLUMNS[name], values)
+            found = direct_outcomes(node, COLUMNS[name], values)
             if found is not None:
                 looked_up += 1
                 said = expected(node, name, rows)
@@ -88,7 +88,7 @@ def array_is_zero(array: pa.Array) -> Any:
 def test_minus_zero_among_many_values_is_left_open() -> None:
     """Spark hashes a long list, where -0.0 is not 0.0, and compares a short one, where it is."""
     column, values = COLUMNS["x"], CandidateValues(pa.array([-0.0, 0.0, 1.0]), ascending=True)
-    found = directly(p.In(column, (p.Literal(0.0, "double"), p.Literal(1.0, "double"))), column, values)
+    found = direct_outcomes(p.In(column, (p.Literal(0.0, "double"), p.Literal(1.0, "double"))), column, values)
     assert found is not None
     assert found.tolist() == [IS_TRUE | IS_FALSE, IS_TRUE | IS_FALSE, IS_TRUE]
 
@@ -110,7 +110,7 @@ OTHER_TYPES = [
 @pytest.mark.parametrize(("name", "literal"), OTHER_TYPES, ids=lambda part: str(part))
 def test_a_literal_of_another_type_is_not_looked_up(name: str, literal: p.Literal) -> None:
     values = CandidateValues(physical(array_of(name, POOLS[name][:1])), ascending=True)
-    assert directly(p.Comparison("=", COLUMNS[name], literal), COLUMNS[name], values) is None
+    assert direct_outcomes(p.Comparison("=", COLUMNS[name], literal), COLUMNS[name], values) is None
     assert outcomes(p.Comparison("=", COLUMNS[name], literal), COLUMNS[name], values).tolist() == [ANY]
 
 
@@ -211,7 +211,7 @@ def test_without_an_evaluator_what_is_not_looked_up_is_kept() -> None:
 
 def test_the_evaluator_of_a_decision_ends_with_it() -> None:
     column, values = COLUMNS["s"], CandidateValues(pa.array([b"A"]), ascending=True)
-    with evaluating(Says(upper2)):
+    with using_evaluator(Says(upper2)):
         assert outcomes(SHOUTS, column, values).tolist() == [IS_TRUE]
     assert outcomes(SHOUTS, column, values).tolist() == [ANY]
 
