@@ -183,10 +183,10 @@ def _offsets(zone: str | None) -> tuple[int, int]:
 _FEWEST_EQUALITIES = 16
 
 
-def unescaped(node: Predicate) -> Predicate | None:
+def like_without_wildcards(node: Predicate) -> Predicate | None:
     """Return LIKE without wildcards as an equality; Spark does so where nothing is escaped.
 
-    >>> unescaped(Like(Column("s"), "5!%", "!"))
+    >>> like_without_wildcards(Like(Column("s"), "5!%", "!"))
     s = '5%'
     """
     match node:
@@ -199,7 +199,7 @@ EQUIVALENT: tuple[Callable[[Predicate], Predicate | None], ...] = (
     composed.choice,  # if(a > 0, x, y) = 5              if(a > 0, x = 5, y = 5)
     cast_to_string.rewrite,  # CAST(n AS string) = '5'   n = 5
     composed.struct,  # struct(a, b) = struct(1, 2)      a <=> 1 AND b <=> 2
-    unescaped,  # s LIKE 'a'                             s = 'a'
+    like_without_wildcards,  # s LIKE 'a'                s = 'a'
 )
 """Rules in the order in which they are tried; the first that answers counts."""
 

@@ -46,17 +46,17 @@ def rewrite(node: Predicate) -> Predicate | None:
         case Comparison("=" | "<" | "<=" | ">" | ">=" as op, Cast(child, "string") as cast, Literal(str() as text)):
             kind = _source(cast)
             if kind.is_integral:
-                return _among(child, kind, (text,)) if op == "=" else None
-            return _compared(op, cast, text)
+                return _integer_condition(child, kind, (text,)) if op == "=" else None
+            return _comparison(op, cast, text)
         case In(Cast(child, "string") as cast, values) if values and all(isinstance(v.value, str) for v in values):
             kind = _source(cast)
             if kind.is_integral:
-                return _among(child, kind, tuple(v.value for v in values))
-            single = [_compared("=", cast, v.value) for v in values[: _MOST + 1]]
+                return _integer_condition(child, kind, tuple(v.value for v in values))
+            single = [_comparison("=", cast, v.value) for v in values[: _MOST + 1]]
             known = tuple(one for one in single if one is not None)
             return Or(known) if len(known) == len(single) <= _MOST else None
         case StartsWith(Cast(_, "string") as cast, text) if not _source(cast).is_integral:
-            return _beginning(cast, text)
+            return _prefix_range(cast, text)
     return None
 
 
@@ -67,15 +67,15 @@ def _source(cast: Cast) -> SqlType:
     return sql_type(cast.child.type or cast.source)
 
 
-def _among(child: Predicate, kind: SqlType, texts: tuple[str, ...]) -> Predicate:
+def _integer_condition(child: Predicate, kind: SqlType, texts: tuple[str, ...]) -> Predicate:
     """The numbers that are written so; a text such as 05 or 1e3 is that of none."""
     numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
     found = tuple(Literal(number, kind.name) for number in numbers if number in kind.values)
     return Comparison("=", child, found[0]) if len(found) == 1 else In(child, found)
 
 
-def _compared(op: str, cast: Cast, text: str) -> Predicate | None:
-    shown, found = _shown(cast), _stretch(text)
+def _comparison(op: str, cast: Cast, text: str) -> Predicate | None:
+    shown, found = _local_time(cast), _stretch(text)
     if shown is None or found is None:
         return None
     (start, end), unit = found, _unit(shown)
@@ -89,8 +89,8 @@ def _compared(op: str, cast: Cast, text: str) -> Predicate | None:
     return _in_known_years(shown, Comparison(op, shown, _literal(start, shown)))
 
 
-def _beginning(cast: Cast, text: str) -> Predicate | None:
-    shown = _shown(cast)
+def _prefix_range(cast: Cast, text: str) -> Predicate | None:
+    shown = _local_time(cast)
     plain = re.sub(r"[-: ]$", "", text)
     found = None if shown is None else _stretch(plain)
     if shown is None or found is None or (_unit(shown) == _DAY and len(text) > len("2024-02-29")):
@@ -102,7 +102,7 @@ def _beginning(cast: Cast, text: str) -> Predicate | None:
     return _in_known_years(shown, And(within))
 
 
-def _shown(cast: Cast) -> Predicate | None:
+def _local_time(cast: Cast) -> Predicate | None:
     """The date, or what the clocks show: what the text is of."""
     match _source(cast).kind:
         case "date" | "timestamp_ntz":

@@ -90,13 +90,13 @@ def choice(node: Predicate) -> Predicate | None:
     """
     match node:
         case Comparison(_, Call() as call, Literal(value)) if value is not None and is_builtin(call):
-            return _compared(node, call)
+            return _comparison(node, call)
         case In(Call() as call, values) if values and all(v.value is not None for v in values) and is_builtin(call):
-            return _among(node, call)
+            return _membership(node, call)
         case (
             StartsWith(Call() as call) | EndsWith(Call() as call) | Contains(Call() as call) | Like(Call() as call)
         ) if is_builtin(call):
-            return _chosen(call, lambda part: _nothing(part) or replace(node, child=part))
+            return _chosen(call, lambda part: _null_outcome(part) or replace(node, child=part))
         case IsNull(Call("if", (test, *parts)) as call) if is_builtin(call):
             return _if(call, test, [_is_null(part) for part in parts])
         case IsNull(Call("coalesce" | "greatest" | "least", parts) as call) if is_builtin(call):
@@ -104,12 +104,12 @@ def choice(node: Predicate) -> Predicate | None:
     return None
 
 
-def _compared(node: Comparison, call: Call) -> Predicate | None:
+def _comparison(node: Comparison, call: Call) -> Predicate | None:
     op, literal = node.op, node.right
     assert isinstance(literal, Literal)
 
     def test(part: Predicate) -> Predicate:
-        return _nothing(part) or _holds(op, part, literal)
+        return _null_outcome(part) or _holds(op, part, literal)
 
     match call.name.lower():
         case "if" | "coalesce" if op != "<=>":
@@ -125,20 +125,20 @@ def _compared(node: Comparison, call: Call) -> Predicate | None:
     return Call("coalesce", (found, FALSE), type="boolean") if op == "<=>" and found is not None else found
 
 
-def _among(node: In, call: Call) -> Predicate | None:
+def _membership(node: In, call: Call) -> Predicate | None:
     match call.name.lower():
         case "if" | "coalesce":
-            return _chosen(call, lambda part: _nothing(part) or In(part, node.values))
+            return _chosen(call, lambda part: _null_outcome(part) or In(part, node.values))
         case "greatest" | "least":
-            single = [_compared(Comparison("=", call, value), call) for value in node.values[: _MOST + 1]]
+            single = [_comparison(Comparison("=", call, value), call) for value in node.values[: _MOST + 1]]
             known = tuple(one for one in single if one is not None)
             return Or(known) if len(known) == len(single) <= _MOST else None
 
-    def among(value: Literal) -> bool | None:
+    def is_member(value: Literal) -> bool | None:
         truths = [_truth("=", value, other) for other in node.values]
         return True if True in truths else None if None in truths else False
 
-    return _looked_up(call, among)
+    return _looked_up(call, is_member)
 
 
 def _chosen(call: Call, test: Test) -> Predicate | None:
@@ -161,7 +161,7 @@ def _extreme(op: str, parts: tuple[Predicate, ...], literal: Literal, of_all: tu
         return And(tuple(both))
     neutral = TRUE if op in of_all else FALSE
     tests = tuple(
-        Call("coalesce", (_nothing(part) or _holds(op, part, literal), neutral), type="boolean") for part in parts
+        Call("coalesce", (_null_outcome(part) or _holds(op, part, literal), neutral), type="boolean") for part in parts
     )
     return And(tests) if op in of_all else Or(tests)
 
@@ -179,7 +179,7 @@ def _looked_up(call: Call, test: Callable[[Literal], bool | None]) -> Predicate 
     return None
 
 
-def _nothing(part: Predicate) -> Predicate | None:
+def _null_outcome(part: Predicate) -> Predicate | None:
     return Literal(None, "boolean") if isinstance(part, Literal) and part.value is None else None
 
 
@@ -245,7 +245,7 @@ def struct(node: Predicate) -> Predicate | None:
         case Comparison(op, left, Call(_, values)) if is_record(node.right):
             fields = _fields(left, values) or _of_column(left, node.right)
             if fields and not (op == "<=>" and isinstance(left, Column) and all(v.value is None for _, v in fields)):
-                return _equal(fields) if op in ("=", "<=>") else _ordered(op, fields)
+                return _equal(fields) if op in ("=", "<=>") else _struct_comparison(op, fields)
     return None
 
 
@@ -285,22 +285,22 @@ def _of_column(left: Predicate, right: Predicate) -> Fields | None:
 
 
 def _equal(fields: Fields) -> Predicate:
-    return And(tuple(_same(part, value) for part, value in fields))
+    return And(tuple(_null_safe_equal(part, value) for part, value in fields))
 
 
-def _same(part: Predicate, value: Literal) -> Predicate:
+def _null_safe_equal(part: Predicate, value: Literal) -> Predicate:
     return IsNull(part) if value.value is None else Comparison("<=>", part, value)
 
 
-def _ordered(op: str, fields: Fields) -> Predicate:
+def _struct_comparison(op: str, fields: Fields) -> Predicate:
     *others, last = fields
-    found = _before(op, *last)
+    found = _field_comparison(op, *last)
     for part, value in reversed(others):
-        found = Or((_before(op[0], part, value), And((_same(part, value), found))))
+        found = Or((_field_comparison(op[0], part, value), And((_null_safe_equal(part, value), found))))
     return found
 
 
-def _before(op: str, part: Predicate, value: Literal) -> Predicate:
+def _field_comparison(op: str, part: Predicate, value: Literal) -> Predicate:
     """NULL is below every value."""
     if value.value is None:
         nothing = {"<": FALSE, "<=": IsNull(part), ">": Not(IsNull(part)), ">=": TRUE}

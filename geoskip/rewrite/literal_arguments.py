@@ -114,7 +114,7 @@ def _quotient(value: Any, by: Any) -> Any:
     return value // by if isinstance(value, int) else value / by
 
 
-def _between(value: Any, known: list[Any], place: int) -> list[Any]:
+def _middle(value: Any, known: list[Any], place: int) -> list[Any]:
     """Return the text at one position of a ``concat`` of known texts."""
     before, after = "".join(known[:place]), "".join(known[place:])
     whole = isinstance(value, str) and len(value) >= len(before) + len(after)
@@ -128,7 +128,7 @@ _BACK: dict[str, Callable[[Any, list[Any], int], list[Any]]] = {
     "Divide": _number(lambda value, other, place: other / value if place else value * other),
     "Upper": lambda value, known, place: [value],
     "Lower": lambda value, known, place: [value],
-    "Concat": _between,
+    "Concat": _middle,
 }
 """By Catalyst class: from a value, the other arguments and the place of the open one to what may stand there."""
 
@@ -150,7 +150,7 @@ def _value(node: Predicate, bound: Bound) -> Literal | None:
             compute = _FORWARD.get(_kind(node))
             if compute is None or None in parts:
                 return None
-            return _within(compute([part.value for part in parts if part is not None]), node.type)
+            return _literal(compute([part.value for part in parts if part is not None]), node.type)
     return None
 
 
@@ -158,7 +158,7 @@ def _cast(inner: Literal, kind: str) -> Literal | None:
     value = inner.value
     if sql_type(inner.type).is_integral and type(value) is int:
         if sql_type(kind).is_integral:
-            return _within(value, kind)
+            return _literal(value, kind)
         if kind == "double":
             return Literal(float(value), kind)
         if kind == "string":
@@ -166,7 +166,7 @@ def _cast(inner: Literal, kind: str) -> Literal | None:
     return inner if inner.type == kind else None
 
 
-def _within(value: Any, kind: str | None) -> Literal | None:
+def _literal(value: Any, kind: str | None) -> Literal | None:
     """A value as a literal of a type, if it is one: overflow wraps around, or throws."""
     if type(value) is int:
         return Literal(value, kind) if value in sql_type(kind).values else None
@@ -187,7 +187,7 @@ def _arithmetic(compute: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Any
     return result
 
 
-def _cased(change: Callable[[str], str]) -> Callable[[list[Any]], Any]:
+def _change_case(change: Callable[[str], str]) -> Callable[[list[Any]], Any]:
     return lambda values: change(values[0]) if isinstance(values[0], str) and values[0].isascii() else None
 
 
@@ -196,7 +196,7 @@ _FORWARD: dict[str, Callable[[list[Any]], Any]] = {
     "Subtract": _arithmetic(lambda a, b: a - b),
     "Multiply": _arithmetic(lambda a, b: a * b),
     "Divide": _arithmetic(lambda a, b: a / b if isinstance(a, float) else None),
-    "Upper": _cased(str.upper),
-    "Lower": _cased(str.lower),
+    "Upper": _change_case(str.upper),
+    "Lower": _change_case(str.lower),
     "Concat": lambda values: "".join(values) if all(isinstance(value, str) for value in values) else None,
 }

@@ -73,7 +73,7 @@ class Template:
         """The call that a vertex is, or None."""
         return self._match_call(self.body, node)
 
-    def replaced(self, node: Predicate) -> Predicate:
+    def substitute(self, node: Predicate) -> Predicate:
         """The call that a vertex is, or its negation, or itself."""
         made = self.call(node)
         if (
@@ -138,7 +138,7 @@ def recognise(node: Predicate, templates: Iterable[Template]) -> list[Predicate]
     """The vertex with the calls that stand in it, once for each template that has some."""
     found = []
     for template in templates:
-        made = normalise(transform(node, template.replaced))
+        made = normalise(transform(node, template.substitute))
         if made != normalise(node):
             found.append(made)
     return found

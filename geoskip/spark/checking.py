@@ -300,7 +300,7 @@ class _FunctionTrial:
         queries: Sequence[_SqlCondition], predicates: Sequence[Predicate],
     ) -> LosingFile | None:  # fmt: skip
         """A file that is lost by a query; inlined bodies of functions of SQL are calls again."""
-        call = templates[0].replaced(call) if templates else call
+        call = templates[0].substitute(call) if templates else call
         if not isinstance(call, Call):
             raise MappingError(f"{self.name} is replaced by {call}, and a mapping is of the functions therein")
         candidates = candidates_for(call, expressions, indexes, self.tally)
