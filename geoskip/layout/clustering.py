@@ -152,7 +152,7 @@ def _of_numbers(interval: Interval, values: Doubles) -> FileRanges:
         low, high = interval.low.astype(np.float64), interval.high.astype(np.float64)
         low[keys.low == FIRST], high[keys.high == LAST] = -np.inf, np.inf
     step = 0.0 if interval.kind == "real" or interval.wide is not None else 1.0
-    found = _ranked(keys.low, keys.high, (low, high), step, values)
+    found = _rank_ranges(keys.low, keys.high, (low, high), step, values)
     kind = "real" if interval.wide is not None else interval.kind
     scale = 10.0**interval.scale if interval.wide is None else 1.0
     return replace(found, positions=found.positions / scale, step=step / scale, kind=kind)
@@ -169,7 +169,7 @@ def _of_texts(texts: ByteStrings, values: Doubles) -> FileRanges:
     high_at = np.append(places, np.inf)[highs]
     highs[highs < 0] = len(distinct)
     lows[texts.empty], highs[texts.empty] = LAST, FIRST
-    found = _ranked(lows, highs, (low_at, high_at), 0.0, values)
+    found = _rank_ranges(lows, highs, (low_at, high_at), 0.0, values)
     present = lows <= highs
     ranks = np.unique(np.concatenate([lows[present], highs[present]]))
     names = [b"", *distinct.to_pylist(), b""]  # open ends have no bound to name
@@ -188,7 +188,7 @@ def _places(texts: Sequence[bytes]) -> Doubles:
     return np.array([int.from_bytes(text, "big") for text in cut], dtype=np.float64)
 
 
-def _ranked(low: Ints, high: Ints, at: tuple[Doubles, Doubles], step: float, values: Doubles) -> FileRanges:
+def _rank_ranges(low: Ints, high: Ints, at: tuple[Doubles, Doubles], step: float, values: Doubles) -> FileRanges:
     """Ranges by order-preserving keys of the ends, and the ends' positions, which may be infinite."""
     present = low <= high
     keys, first, ranks = np.unique(
@@ -238,13 +238,13 @@ def clustering(ranges: FileRanges) -> Clustering:
     count = len(present)
     if not count:
         return Clustering(len(ranges), len(ranges), 0.0, 0, (0.0,) * len(SHARES))
-    others = count - 1 - _above(present.low, present.high) - _above(-present.high, -present.low)
+    others = count - 1 - _count_above(present.low, present.high) - _count_above(-present.high, -present.low)
     below, until = _distribution(present)
-    read = tuple(_expected(below, until, share) for share in SHARES)
+    read = tuple(_expected_files(below, until, share) for share in SHARES)
     return Clustering(len(ranges), len(ranges) - count, float(others.mean()), _deepest(present), read)
 
 
-def _above(ends: Ints, limits: Ints) -> Ints:
+def _count_above(ends: Ints, limits: Ints) -> Ints:
     """The number of ends above each limit."""
     return np.asarray(len(ends) - np.searchsorted(np.sort(ends), limits, side="right"))
 
@@ -256,7 +256,7 @@ def _deepest(ranges: FileRanges) -> int:
     return int(np.cumsum(change).max())
 
 
-def _expected(below: Doubles, until: Doubles, share: float) -> float:
+def _expected_files(below: Doubles, until: Doubles, share: float) -> float:
     """Expected files that a range with a share of the rows meets; see the module's docstring.
 
     Parameters
@@ -286,7 +286,7 @@ def _distribution(ranges: FileRanges) -> tuple[Doubles, Doubles]:
     spread = width > _NARROWEST
     rows = ranges.values if ranges.values.any() else np.ones(len(ranges))
     density = rows[spread] / width[spread]
-    mass = length * _stacked(2 * ranges.low[spread], 2 * ranges.high[spread] + 1, density, len(length))
+    mass = length * _sum_weights(2 * ranges.low[spread], 2 * ranges.high[spread] + 1, density, len(length))
     for end in (ranges.low, ranges.high):
         np.add.at(mass, 2 * end[~spread], rows[~spread] / 2)
     total = np.concatenate([[0.0], np.cumsum(mass)])
@@ -294,7 +294,7 @@ def _distribution(ranges: FileRanges) -> tuple[Doubles, Doubles]:
     return total[2 * ranges.low], total[2 * ranges.high + 1]
 
 
-def _stacked(starts: Ints, ends: Ints, weights: Doubles, length: int) -> Doubles:
+def _sum_weights(starts: Ints, ends: Ints, weights: Doubles, length: int) -> Doubles:
     """The sum of the weights of the spans ``[start, end)`` over each of some places.
 
     Spans are split into nodes of a binary tree, so that weights are only ever added: differences of weights that lie
@@ -318,7 +318,7 @@ def _stacked(starts: Ints, ends: Ints, weights: Doubles, length: int) -> Doubles
     return tree[size : size + length]
 
 
-def overlapping(columns: Sequence[FileRanges], groups: NDArray[Any]) -> Mask:
+def overlapping_files(columns: Sequence[FileRanges], groups: NDArray[Any]) -> Mask:
     """Files whose box over some columns overlaps the box of a file of another group.
 
     Boxes that share a border alone do not overlap: a sort may cut within one value. NULL is one value below all others

@@ -62,7 +62,7 @@ class FileCuts:
         slack
             By what share of a file a cut may lie beside its place, so that it falls between larger cells of a curve.
         """
-        ties = _shortened(ties)
+        ties = _shorten_ties(ties)
         order = np.lexsort((ties, keys, groups))
         starts = np.searchsorted(groups[order], np.arange(len(files) + 1))
         rows = np.diff(starts)
@@ -78,10 +78,10 @@ class FileCuts:
         cut_keys = np.where(is_between, _roundest(lower, upper), upper)
         cut_ties = np.where(is_between, 0, ties[order[np.minimum(positions, last)]])
         known = cls(np.unique(cut_keys), *[np.empty(0, np.int64)] * 5)
-        placed = known._placed(group, cut_keys)
+        placed = known._place_keys(group, cut_keys)
         known = replace(known, places=np.unique(placed))
         cuts = known._codes(placed, cut_ties)
-        codes = known._codes(known._placed(groups, keys), ties)[order]
+        codes = known._codes(known._place_keys(groups, keys), ties)[order]
         firsts = np.searchsorted(codes, cuts)
         positions = np.where(is_between, firsts, positions)
         shared = np.unique(cuts[firsts < positions])
@@ -98,7 +98,7 @@ class FileCuts:
         turns
             For each of ``shared`` the number of such rows so far; updated.
         """
-        codes = self._codes(self._placed(groups, keys), _shortened(ties))
+        codes = self._codes(self._place_keys(groups, keys), _shorten_ties(ties))
         found = np.searchsorted(self.cuts, codes, "right") + groups
         if len(self.shared):
             run = np.searchsorted(self.shared, codes)
@@ -120,7 +120,7 @@ class FileCuts:
         """Counts for the ``turns`` of a sequence of calls."""
         return np.zeros(len(self.shared), np.int64)
 
-    def _placed(self, groups: Ints, keys: Ints) -> Ints:
+    def _place_keys(self, groups: Ints, keys: Ints) -> Ints:
         """Group and place of each key among those at cuts, as a number that orders as they do."""
         return np.asarray(groups * (2 * len(self.keys) + 1) + _place_among(self.keys, keys), dtype=np.int64)
 
@@ -143,5 +143,5 @@ def _roundest(lower: Ints, upper: Ints) -> Ints:
     return np.asarray((upper >> bits) << bits)
 
 
-def _shortened(ties: Ints) -> Ints:
+def _shorten_ties(ties: Ints) -> Ints:
     return np.asarray(ties & ((1 << TIE_BITS) - 1), dtype=np.int64)

@@ -130,12 +130,12 @@ class _Growing:
                 upper, upper_files = len(rows) - at, files - n
                 uneven = max(abs(at / n / mean - 1), abs(upper / upper_files / mean - 1))
                 if best is None or max(uneven, _EVEN) <= best[0]:
-                    cost = at * self._read(ordered[:, :at]) + upper * self._read(ordered[:, at:])
+                    cost = at * self._read_share(ordered[:, :at]) + upper * self._read_share(ordered[:, at:])
                     found = (max(uneven, _EVEN), cost, dimension, int(ordered[dimension, at]), n)
                     best = found if best is None else min(best, found)
         return None if best is None or best[0] > _UNEVEN else best[2:]
 
-    def _read(self, cell: Ints) -> float:
+    def _read_share(self, cell: Ints) -> float:
         """The points on one column that read a cell, as a share of the rows, summed over the columns."""
         bounds = zip(self.shares, cell.min(axis=1).tolist(), cell.max(axis=1).tolist(), strict=True)
         return float(sum(below[high + 1] - below[low] for below, low, high in bounds))

@@ -28,7 +28,7 @@ from geoskip.layout.clustering import (
     box_ranges_of,
     clustering,
     group_numbers,
-    overlapping,
+    overlapping_files,
     ranges_of,
 )
 from geoskip.report import count_of, size_of
@@ -89,7 +89,7 @@ def out_of_order(ranges: Sequence[FileRanges], paths: Sequence[str], writes: Seq
     folder = group_numbers([partition_of(path) for path in paths])
     ones = np.ones(len(paths))
     partition = FileRanges(folder, folder, np.arange(folder.max(initial=0) + 1, dtype=float), 1.0, ones)
-    return overlapping([partition, *ranges], groups)
+    return overlapping_files([partition, *ranges], groups)
 
 
 @dataclass(frozen=True)

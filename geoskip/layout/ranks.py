@@ -57,7 +57,7 @@ class ColumnRanks:
         has_null = 0 if weights[0] else 1
         ranks[has_null:] = _balanced_codes(weights[has_null:], bits)
         changes = np.flatnonzero(np.diff(ranks[1:], prepend=-1))  # the first cut, and those with another rank
-        kept = _shortened(cuts) if isinstance(cuts, pa.Array) else cuts
+        kept = _shorten_cuts(cuts) if isinstance(cuts, pa.Array) else cuts
         return cls(kept.take(changes), np.concatenate([ranks[:1], ranks[1:][changes]]))
 
     @classmethod
@@ -205,7 +205,7 @@ def _balanced_codes(weights: Ints, bits: int) -> Ints:
 _LONG = 64
 
 
-def _shortened(cuts: pa.Array) -> pa.Array:
+def _shorten_cuts(cuts: pa.Array) -> pa.Array:
     """The cuts, long ones ending with the first byte that tells them from the one before.
 
     A shortened cut lies above the cut before and not above the value that it comes from.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
-from geoskip.layout.clustering import SHARES, FileRanges, clustering, group_numbers, overlapping, ranges_of
+from geoskip.layout.clustering import SHARES, FileRanges, clustering, group_numbers, overlapping_files, ranges_of
 from geoskip.metadata import FileMetadata
 
 
@@ -170,13 +170,13 @@ def test_boxes_overlap_where_they_share_more_than_a_border(found):
         )
         for i in range(len(ends))
     ]
-    assert overlapping(columns, groups).tolist() == expected
+    assert overlapping_files(columns, groups).tolist() == expected
 
 
 def test_a_hundred_thousand_files_in_order_overlap_none_at_once():
     starts = np.arange(100_000)
     column = FileRanges(starts, starts + 1, np.arange(100_001, dtype=float), 0.0, np.ones(100_000))
-    assert not overlapping([column], starts).any()
+    assert not overlapping_files([column], starts).any()
     assert clustering(column).files_read[0] == pytest.approx(1)
 
 

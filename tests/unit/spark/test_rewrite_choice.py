@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geoskip.layout.clustering import FileRanges, overlapping
+from geoskip.layout.clustering import FileRanges, overlapping_files
 from geoskip.spark.dataset.rewrite_choice import _of_partition
 
 
@@ -19,7 +19,7 @@ def spans(*ends: tuple[int, int]) -> FileRanges:
 
 def chosen(sizes: list[float], *ends: tuple[int, int], target: float = 10) -> list[bool]:
     ranges = spans(*ends)
-    stray = overlapping([ranges], np.arange(len(ends)))
+    stray = overlapping_files([ranges], np.arange(len(ends)))
     return _of_partition([ranges], np.array(sizes, dtype=float), stray, target).tolist()
 
 
@@ -52,5 +52,5 @@ def test_files_that_stay_lie_outside_of_what_is_rewritten(files):
         hull = (min(low for (low, _), is_taken in zip(ends, taken, strict=True) if is_taken),
                 max(high for (_, high), is_taken in zip(ends, taken, strict=True) if is_taken))  # fmt: skip
         staying = [span for span, is_taken in zip(ends, taken, strict=True) if not is_taken]
-        found = overlapping([spans(hull, *staying)], np.array([0, *([1] * len(staying))]))
+        found = overlapping_files([spans(hull, *staying)], np.array([0, *([1] * len(staying))]))
         assert not found[0]
