@@ -138,7 +138,7 @@ def _search(
     subjects: Sequence[FunctionUnderTest], indexes: Sequence[Index], tally: Tally, deadline: float, seed: int
 ) -> CounterExample | None:
     """Check the declarations of each subject once, then its mappings in rounds until the deadline."""
-    from geoskip.checking.search import constants, denotations, lost_row, monotone, repeated
+    from geoskip.checking.search import constants, denotations, lost_row, monotone, nondeterministic_row
 
     for number in range(_ROUNDS):
         for place, subject in enumerate(subjects):
@@ -148,7 +148,7 @@ def _search(
                 counter_example = (
                     constants(subject, own_seed, tally)
                     or denotations(subject, own_seed, tally)
-                    or repeated(subject, own_seed)
+                    or nondeterministic_row(subject, own_seed)
                     or monotone(subject, own_seed)
                 )
             limit = deadline if number else math.inf  # on a loaded machine the first round is judged whole, too
@@ -208,7 +208,7 @@ class Effect:
     """Files without a matching row, of conditions for which it had a clause."""
 
     def __str__(self) -> str:
-        over = f" over {_listed(list(self.indexes))}" if self.indexes else ""
+        over = f" over {_name_list(list(self.indexes))}" if self.indexes else ""
         if not self.indexes:
             return f"{self.name}: useless, no index that it takes can be made of these arguments; say which: index=..."
         if not self.answered:
@@ -310,7 +310,7 @@ def _words(summary: Any) -> str:
     return ", ".join(f"{name}={_cell(value)}" for name, value in summary.items())
 
 
-def _listed(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 

@@ -166,12 +166,12 @@ def _indexes_over(kind: type[Index], over: Sequence[IndexedExpression]) -> Itera
                 for size in sizes]  # fmt: skip
     for option in options:
         with contextlib.suppress(GeoskipError, TypeError):
-            index = _prepared(kind(*texts, **option), over)
+            index = _prepare_index(kind(*texts, **option), over)
             if index is not None:
                 yield index
 
 
-def _prepared(index: Index, over: Sequence[IndexedExpression]) -> Index | None:
+def _prepare_index(index: Index, over: Sequence[IndexedExpression]) -> Index | None:
     """Bind an index to expressions and prepare it; None if it is over others. Raises GeoskipError."""
     if list(index.expressions()) != [expression.text for expression in over]:
         return None
@@ -197,7 +197,7 @@ class Candidate:
     rule: Rule | None = None
 
     @property
-    def over(self) -> str:
+    def index_text(self) -> str:
         """The indexes as a text."""
         return ", ".join(map(str, self.indexes))
 
@@ -222,7 +222,7 @@ class Candidate:
         """
         said = (UnquotedText("TRUE" if number in lost else "not TRUE") for number in range(len(rows)))
         shown = tuple({**row, "the query says": text} for row, text in zip(rows, said, strict=True))
-        why = f"a file that {self.over} summarises is skipped, though a row of it matches"
+        why = f"a file that {self.index_text} summarises is skipped, though a row of it matches"
         return CounterExample(self.name, why, query, shown, tuple(lost), summaries, clause)
 
 
@@ -280,7 +280,7 @@ class Tally:
         try:
             clause = candidate.ask(node)
         except Exception as error:
-            problem = f"{candidate.name} raises for {node} over {candidate.over}: {type(error).__name__}: {error}"
+            problem = f"{candidate.name} raises for {node} over {candidate.index_text}: {type(error).__name__}: {error}"
             self.problems[problem] = None
             return None
         if clause is not None and not isinstance(clause, Clause):
@@ -333,7 +333,7 @@ def candidates_for(
             candidates.append(Candidate(effect.name, given, _rule_over(rule, some), rule))
     properties = registry.properties_of(call)
     if properties is not None and properties.deterministic is not False:
-        candidates += _declared(call, properties, expressions, tally)
+        candidates += _declaration_candidates(call, properties, expressions, tally)
     return candidates
 
 
@@ -341,7 +341,7 @@ def _chosen(indexes: Sequence[Index], kind: type, expressions: Sequence[IndexedE
     """The user's indexes of a type."""
     by_text = {expression.text: expression for expression in expressions}
     over = ([by_text[text] for text in index.expressions() if text in by_text] for index in indexes)
-    bound = [_prepared(index, e) for index, e in zip(indexes, over, strict=True) if isinstance(index, kind)]
+    bound = [_prepare_index(index, e) for index, e in zip(indexes, over, strict=True) if isinstance(index, kind)]
     return [index for index in bound if index is not None]
 
 
@@ -356,7 +356,7 @@ def _rule_over(rule: Rule, indexes: Sequence[Index | None]) -> Callable[[Predica
     return lambda node: rule.rule(node, *indexes)
 
 
-def _declared(
+def _declaration_candidates(
     call: Call, properties: FunctionProperties, expressions: Sequence[IndexedExpression], tally: Tally
 ) -> Iterator[Candidate]:
     """The declared properties with the indexes that use them, without the function's mappings."""
@@ -371,7 +371,7 @@ def _declared(
         half = expressions[: max(1, len(expressions) // 2)]
         try:
             metric = MetricDist(*(e.text for e in half), metric=current().function_of(call))
-            indexes.append(_prepared(metric, half))
+            indexes.append(_prepare_index(metric, half))
         except GeoskipError as error:
             tally.problems[f"{name}: {error}"] = None
             return

@@ -132,7 +132,7 @@ def subjects_of(
     given = _given_samples(plain, rows)
     subject = FunctionUnderTest(name or str(getattr(plain, "__name__", "f")), plain, {}, declared or "", evaluation)
     combinations = (dict(zip(given, some, strict=True)) for some in _combinations(given))
-    fitting = (_fitting(replace(subject, arguments=arguments), declared) for arguments in combinations)
+    fitting = (_infer_returns(replace(subject, arguments=arguments), declared) for arguments in combinations)
     subjects = list(itertools.islice((one for one in fitting if one is not None), _MOST))
     if not subjects:
         fails, returns = ("raises", "") if declared else ("raises or returns None", ", and its type: returns='double'")
@@ -200,7 +200,7 @@ def _combinations(given: Mapping[str, Sample | None]) -> Iterator[tuple[Sample, 
         yield tuple(sample or by_name[name] for name, sample in given.items())
 
 
-def _fitting(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderTest | None:
+def _infer_returns(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderTest | None:
     """The subject with its return type, or None if the function raises for most of such arguments."""
     rows = samples(subject.rows(), "fitting", 60)
     if subject.evaluation == _SCALAR_PANDAS:
@@ -325,7 +325,7 @@ def results_of_rows(function: Callable[..., Any], rows: Sequence[tuple[Any, ...]
             value = function(*row)
         except Exception:
             thrown[number] = True
-        values.append(_converted(value, kind))
+        values.append(_convert_result(value, kind))
         if values[-1] is None and value is not None:
             name = type(value).__name__
             article = "an" if name[:1] in "aeiou" else "a"
@@ -358,7 +358,7 @@ def _results_of_columns(function: Callable[..., Any], columns: Sequence[pa.Array
     return FunctionResults(values, np.zeros(length, dtype=bool))
 
 
-def _converted(value: Any, kind: str) -> Any:
+def _convert_result(value: Any, kind: str) -> Any:
     """A result as Spark converts it to the declared type; None where it makes NULL of it."""
     if value is None:
         return None

@@ -155,7 +155,7 @@ def _shape(condition: Predicate) -> tuple[Any, ...]:
     return type(condition), getattr(condition, "op", ""), inner
 
 
-def _shrunk(subject: FunctionUnderTest, first: _Loss) -> _Loss:
+def _shrink(subject: FunctionUnderTest, first: _Loss) -> _Loss:
     """Simplify a loss with Hypothesis."""
     best, tally, deadline = first, Tally(), time.monotonic() + _SHRINKING
 
@@ -224,7 +224,7 @@ def lost_row(
     expressions = expressions_of(subject, case.rows)
     candidates = candidates_for(subject.call({}), expressions, indexes, tally)
     loss = _loss(case, expressions, candidates, tally, deadline)
-    return None if loss is None else _shrunk(subject, loss).shown
+    return None if loss is None else _shrink(subject, loss).shown
 
 
 # ---- declarations
@@ -241,14 +241,14 @@ def constants(subject: FunctionUnderTest, seed: object, tally: Tally) -> Counter
         name = constant_name(declared.evaluate)
 
         def differs(row: dict[str, Any], declared: ConstantDeclaration = declared, name: str = name) -> bool:
-            pair = _evaluated(subject, declared, row)
+            pair = _evaluate_row(subject, declared, row)
             if pair is None or not is_same(*pair):
                 return pair is not None
             tally.agree(name)
             return False
 
         row = minimal(subject.rows(), differs, seed, examples=_TRIED)
-        pair = None if row is None else _evaluated(subject, declared, row)
+        pair = None if row is None else _evaluate_row(subject, declared, row)
         if pair is not None:
             literals = ", ".join(str(Literal(row[argument])) for argument in subject.arguments)
             shown = [str(geometry_of(value) or Literal(value)) for value in pair]
@@ -257,7 +257,7 @@ def constants(subject: FunctionUnderTest, seed: object, tally: Tally) -> Counter
     return None
 
 
-def _evaluated(subject: FunctionUnderTest, declared: ConstantDeclaration, row: dict[str, Any]) -> Any:
+def _evaluate_row(subject: FunctionUnderTest, declared: ConstantDeclaration, row: dict[str, Any]) -> Any:
     """The constant and the function's value; None if the evaluator declines or the function raises."""
     values = tuple(row[argument] for argument in subject.arguments)
     try:
@@ -291,7 +291,7 @@ def denotations(subject: FunctionUnderTest, seed: object, tally: Tally) -> Count
         def wrong(row: dict[str, Any], meaning: d.Denotation = meaning) -> str | None:
             results = subject.evaluate(subject.columns_of([row]), {})
             of: Callable[[Predicate], Any] = lambda node: row.get(node.name) if isinstance(node, Column) else None  # noqa: E731
-            return None if results.thrown[0] else misplaced(meaning, of, results.values[0].as_py())
+            return None if results.thrown[0] else denotation_error(meaning, of, results.values[0].as_py())
 
         def is_wrong(row: dict[str, Any], name: str = name) -> bool:
             tally.agree(name)
@@ -304,7 +304,7 @@ def denotations(subject: FunctionUnderTest, seed: object, tally: Tally) -> Count
     return None
 
 
-def misplaced(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any) -> str | None:
+def denotation_error(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any) -> str | None:
     """Describe how a row's geometry contradicts its denotation, or None.
 
     ``of`` gives the values of arguments.
@@ -381,7 +381,7 @@ def monotone(subject: FunctionUnderTest, seed: object) -> CounterExample | None:
         if _direction(call) is None:
             return None
         values = samples(sample.nullable, seed, _TRIED)
-        wrong = disordered(subject.name, call, {name: values}, subject.evaluate({name: values}, constants))
+        wrong = order_violation(subject.name, call, {name: values}, subject.evaluate({name: values}, constants))
         if wrong is not None:
             return wrong
     return None
@@ -394,7 +394,7 @@ def _direction(call: Call) -> str | None:
     return direction(call) if callable(direction) else direction
 
 
-def disordered(
+def order_violation(
     function: str, call: Predicate, rows: Mapping[str, Sequence[Any]], results: FunctionResults | None
 ) -> CounterExample | None:
     """Two rows whose order contradicts the declared monotonicity of a call of one column.
@@ -431,7 +431,7 @@ def _key(value: Any) -> Any:
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
-def repeated(subject: FunctionUnderTest, seed: object) -> CounterExample | None:
+def nondeterministic_row(subject: FunctionUnderTest, seed: object) -> CounterExample | None:
     """Search for a row for which the function has two values, so that it is not deterministic."""
     rows = samples(subject.rows(), seed, _TRIED)
     columns = subject.columns_of(rows)

@@ -95,15 +95,15 @@ def _whole(bits: int) -> Strategy:
     return st.one_of(some, some, st.integers(-half // 2, half // 2), st.sampled_from([0, 1, -1, half - 1, -half]))
 
 
-def _rounded(low: float, high: float, digits: Sequence[int] = (0, 1, 6)) -> Strategy:
+def _rounded_floats(low: float, high: float, digits: Sequence[int] = (0, 1, 6)) -> Strategy:
     return st.builds(round, st.floats(low, high), st.sampled_from(digits)).map(float)
 
 
 def _degrees(most: int) -> Strategy:
     """Degrees up to ``most``, the greater part near one place, so that some distances are short."""
-    close = _rounded(most / 4 - most / 45, most / 4 + most / 45, (6,))
+    close = _rounded_floats(most / 4 - most / 45, most / 4 + most / 45, (6,))
     odd = st.sampled_from([0.0, float(most), -float(most), -0.0, most - 1e-6])
-    return st.one_of(odd, close, close, close, close, _rounded(-most, most, (6, 0)))
+    return st.one_of(odd, close, close, close, close, _rounded_floats(-most, most, (6, 0)))
 
 
 _word = st.sampled_from(_WORDS)
@@ -121,7 +121,7 @@ _text = st.one_of(
     st.sampled_from(_AGENTS),
 )
 _real = st.one_of(
-    st.integers(-20, 60).map(float), _rounded(-20, 60), st.floats(-1e6, 1e6), st.sampled_from(_ODD_NUMBERS)
+    st.integers(-20, 60).map(float), _rounded_floats(-20, 60), st.floats(-1e6, 1e6), st.sampled_from(_ODD_NUMBERS)
 )
 _date = st.one_of(*[st.dates(dt.date(2000, 1, 1), dt.date(2024, 12, 31))] * 3, st.sampled_from(_ODD_DATES))
 _longitude, _latitude = _degrees(180), _degrees(90)
@@ -139,7 +139,7 @@ _url = st.builds(
 
 @st.composite
 def _polygons(draw: DrawFn) -> bytes:
-    wide, high = draw(_rounded(0.1, 8, (1, 6))), draw(_rounded(0.1, 6, (1, 6)))
+    wide, high = draw(_rounded_floats(0.1, 8, (1, 6))), draw(_rounded_floats(0.1, 6, (1, 6)))
     x, y = min(draw(_longitude) - wide / 2, 170.0), min(draw(_latitude) - high / 2, 80.0)
     shell = [(x, y), (x + wide, y), (x + wide, y + high), (x + wide / 3, y + high)]
     hole = [(x + wide * 0.5, y + high * 0.2), (x + wide * 0.7, y + high * 0.2), (x + wide * 0.6, y + high * 0.4)]

@@ -117,7 +117,7 @@ class Metric(ABC):
         """Return the outlines of all files in the form that :meth:`between` takes."""
         return None
 
-    def between(self, outlines: Any, point: Any, low: float, high: float) -> Mask | None:
+    def files_between(self, outlines: Any, point: Any, low: float, high: float) -> Mask | None:
         """Mark files that may hold a point at a distance in a range, by their outlines; None if unknown.
 
         Parameters
@@ -192,13 +192,13 @@ class UserMetric(Metric):
 
     def point(self, constants: Sequence[Any], like: Any = None) -> tuple[Any, ...] | None:
         point = tuple(map(_hashable, constants))
-        return point if self._measured(like if like is not None else point, point) is not None else None
+        return point if self._distance(like if like is not None else point, point) is not None else None
 
     def distances(self, origin: Any, data: list[Any]) -> Floats:
-        found = [self._measured(origin, point) for point in data]
+        found = [self._distance(origin, point) for point in data]
         return np.array([math.nan if distance is None else distance for distance in found], dtype=np.float64)
 
-    def _measured(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> float | None:
+    def _distance(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> float | None:
         try:
             distance = float(self.function(*map(_given, a), *map(_given, b)))
         except Exception:

@@ -66,7 +66,7 @@ def _texts(values: pa.Array) -> Points:
     except (pa.ArrowInvalid, UnicodeDecodeError):
         pass
     raw = distinct.cast(pa.large_binary())
-    found = [(place, _decoded(value)) for place, value in enumerate(raw.to_pylist())]
+    found = [(place, _decode_text(value)) for place, value in enumerate(raw.to_pylist())]
     bad = pa.array([place for place, text in found if text is None], pa.int32())
     if pa.types.is_dictionary(kind):
         odd = int(pc.sum(pc.is_in(values.indices, value_set=bad)).as_py() or 0)
@@ -76,7 +76,7 @@ def _texts(values: pa.Array) -> Points:
     return Points([text for _, text in found if text is not None], len(values), nulls, nulls, odd)
 
 
-def _decoded(value: bytes) -> str | None:
+def _decode_text(value: bytes) -> str | None:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
@@ -146,7 +146,7 @@ class Levenshtein(_OfTexts):
         texts, *heads = fields
         return StringLists.of(texts), StringHeads.of(*heads)
 
-    def between(
+    def files_between(
         self, outlines: tuple[StringLists, StringHeads], point: str, low: float, high: float
     ) -> NDArray[np.bool_]:
         kept, heads = outlines
@@ -156,7 +156,7 @@ class Levenshtein(_OfTexts):
             exact = process.cdist([point], kept.texts, scorer=type(self).scorer, score_cutoff=most, dtype=np.int32)[0]
             found &= kept.files_holding((exact >= low) & (exact <= most))
         if len(heads.codes) and high < _LONGEST_HEAD:
-            found &= heads.within(point, most)
+            found &= heads.files_within(point, most)
         return found
 
 
@@ -399,7 +399,7 @@ class StringHeads:
             _DistinctStrings.of(texts), _DistinctStrings.of(list(places)), begin_of, codes, owner, counts == 0, *found
         )
 
-    def within(self, text: str, distance: int) -> NDArray[np.bool_]:
+    def files_within(self, text: str, distance: int) -> NDArray[np.bool_]:
         """Return the mask of the files that may hold a string within a distance of a text."""
         start = text[: _LONGEST_HEAD + distance]
         near = self.begins.near(start, distance)[self.begin_of]

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.checking import CounterExample, MappingCheck
 from geoskip.checking.candidates import IndexedExpression, SyntheticFiles, Tally, candidates_for, truth_of
 from geoskip.checking.function import FunctionResults, FunctionUnderTest, conditions, literals_of
-from geoskip.checking.search import constant_value, disordered, is_same, misplaced
+from geoskip.checking.search import constant_value, denotation_error, is_same, order_violation
 from geoskip.checking.strategies import constants_of, drawn, physical_value, rows_of, samples
 from geoskip.clauses import Mask
 from geoskip.errors import MappingError
@@ -274,7 +274,7 @@ class _FunctionTrial:
                 expressions.append(IndexedExpression(text, predicate, self._kind(frame, text), results.values))
         try:
             whole = held.predicates[len(over)]
-            if (wrong := disordered(self.name, whole, rows, every[0])) is not None:
+            if (wrong := order_violation(self.name, whole, rows, every[0])) is not None:
                 return wrong
             with using_evaluator(held.evaluator):
                 predicates = held.predicates[place + len(further) :]
@@ -383,7 +383,7 @@ class _FunctionTrial:
                     assert results is not None
                     row = {column: cells[number] for column, cells in rows.items()}
                     of_row = {predicate: row[column] for predicate, column in values.items()}
-                    wrong = misplaced(meaning, of_row.get, results.values[number].as_py())
+                    wrong = denotation_error(meaning, of_row.get, results.values[number].as_py())
                     if wrong is not None:
                         return CounterExample(name, f"it says {meaning}, but {wrong}", rows=(row,))
                     self.tally.agree(name)

@@ -361,7 +361,7 @@ def heads_are_compared_as_words(patch: pytest.MonkeyPatch) -> None:
         found[self.owner[near[self.codes]]] = True
         return found
 
-    attribute(patch, StringHeads, "within", within)
+    attribute(patch, StringHeads, "files_within", within)
 
 
 @mutant("a group's letters are those of all its strings", words)
@@ -381,7 +381,7 @@ def strings_within_a_distance_are_as_long(patch: pytest.MonkeyPatch) -> None:
         own = replace(self, shortest=self.shortest + distance, longest=self.longest - distance)
         return original(own, text, distance)
 
-    before(patch, StringHeads, "within", within)
+    before(patch, StringHeads, "files_within", within)
 
 
 def _run(checks: tuple[Check, ...]) -> None:

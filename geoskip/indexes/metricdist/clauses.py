@@ -78,7 +78,7 @@ class DistanceMeets(DistanceClause):
         return any_holds(found)
 
     def _in_outlines(self, table: DistanceTable, places: Places) -> Mask:
-        between = self.origins.metric.between(table.outlines(), self.point, self.low, self.high)
+        between = self.origins.metric.files_between(table.outlines(), self.point, self.low, self.high)
         return np.ones(len(places), dtype=bool) if between is None else between[places]
 
     def _far(self, table: DistanceTable) -> Condition:

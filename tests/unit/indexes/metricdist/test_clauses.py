@@ -148,8 +148,8 @@ def test_outlines_bound_distances_exactly(files: list[list[str]], text: str, dis
     ]
     heads = pa.array([outline["outline"] for outline in made], pa.list_(pa.string()))
     groups = pa.array([outline["groups"] for outline in made], pa.list_(GROUP))
-    said = StringHeads.of(heads, groups).within(text, distance)
-    older = StringHeads.of(heads, pa.nulls(len(heads))).within(text, distance)
+    said = StringHeads.of(heads, groups).files_within(text, distance)
+    older = StringHeads.of(heads, pa.nulls(len(heads))).files_within(text, distance)
     for file, outline, near, before in zip(files, made, said.tolist(), older.tolist(), strict=True):
         assert near or all(edit_distance(word, text) > distance for word in file)
         least = [min(edit_distance(h, text[:j]) for j in range(len(text) + 1)) for h in outline["outline"]]
