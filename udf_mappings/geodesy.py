@@ -37,7 +37,7 @@ from geoskip.predicates import Call, Comparison, Literal, Predicate
 from geoskip.registry import declare, maps
 from udf_mappings import PlainFunction, offered, returns
 from udf_mappings.metric_functions import haversine
-from udf_mappings.sedona import compared
+from udf_mappings.sedona import distance_clause
 from udf_mappings.shapely_functions import EARTH_RADIUS
 
 FUNCTIONS: dict[str, PlainFunction] = {}
@@ -127,7 +127,7 @@ def _near_or_far(node: Predicate, index: GeoBox, usual: Any, globe: Callable[[An
         case Comparison(op, Call(_, (_, _, _, _, *rest)) as call, Literal(distance)):
             named = (rest[0].value if isinstance(rest[0], Literal) else None) if rest else usual
             if named is not None and (earth := globe(named)) is not None:
-                return next((compared(op, pair, earth, distance) for pair in _pairs(call, index)), None)
+                return next((distance_clause(op, pair, earth, distance) for pair in _pairs(call, index)), None)
     return None
 
 

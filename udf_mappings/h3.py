@@ -173,7 +173,7 @@ def cell_of_point(node: Predicate, index: GeoBox) -> Clause | None:
     """``latlng_to_cell(lat, lng, 9) = '89...'``: the place lies in the circle around the cell."""
     match cells_of(node):
         case (Call(_, (latitude, longitude, Literal())) as call, cells) if _is_one_of(PLACES, call):
-            return _within(index, latitude, longitude, cells, 1.0)
+            return _clause(index, latitude, longitude, cells, 1.0)
     return None
 
 
@@ -184,18 +184,18 @@ def parent_of_point_cell(node: Predicate, index: GeoBox) -> Clause | None:
         case (Call(_, (Call(_, (latitude, longitude, Literal())) as cell, Literal())), cells) if _is_one_of(
             PLACES, cell
         ):
-            return _within(index, latitude, longitude, cells, _SPREAD)
+            return _clause(index, latitude, longitude, cells, _SPREAD)
     return None
 
 
-def _within(index: GeoBox, latitude: Predicate, longitude: Predicate, cells: list[str], spread: float) -> Clause | None:
-    return _around(index.sees(Point(longitude, latitude)), cells, spread)
+def _clause(index: GeoBox, latitude: Predicate, longitude: Predicate, cells: list[str], spread: float) -> Clause | None:
+    return _circles_clause(index.sees(Point(longitude, latitude)), cells, spread)
 
 
-def _around(place: GeometryThroughIndex | None, cells: list[str], spread: float) -> Clause | None:
+def _circles_clause(place: GeometryThroughIndex | None, cells: list[str], spread: float) -> Clause | None:
     if place is None:
         return None
-    given, fewer = set(cells), list(coarsened(cells, MOST_CIRCLES))
+    given, fewer = set(cells), list(coarsen(cells, MOST_CIRCLES))
     if given != set(fewer):
         spread = _SPREAD
     return any_known(
@@ -243,10 +243,10 @@ def _vector(latitude: float, longitude: float) -> tuple[float, float, float]:
     return math.cos(phi) * math.cos(theta), math.cos(phi) * math.sin(theta), math.sin(phi)
 
 
-def coarsened(cells: Iterable[str], most: int) -> Iterable[str]:
+def coarsen(cells: Iterable[str], most: int) -> Iterable[str]:
     """Return at most so many cells that cover the given ones: these themselves, or ancestors.
 
-    >>> sorted(coarsened(h3.cell_to_children("851f8caffffffff", 7), 8)) == sorted(
+    >>> sorted(coarsen(h3.cell_to_children("851f8caffffffff", 7), 8)) == sorted(
     ...     h3.cell_to_children("851f8caffffffff", 6)
     ... )
     True
@@ -273,7 +273,7 @@ def parent_of_cell(node: Predicate, index: Index) -> Clause | None:
             made = _is_one_of(PLACES, cell)
             if made or _is_one_of(PARENTS[:1], call):
                 at = _resolution(cell) if made else None
-                return _descends(cell, coarsened(cells, MOST_INTERVALS), at, index)
+                return _descends(cell, coarsen(cells, MOST_INTERVALS), at, index)
     return None
 
 
@@ -326,12 +326,12 @@ def polygon_over_cells(node: Predicate, index: Index) -> Clause | None:
             place = point_of(g)
             if isinstance(cell, Call) and place is not None:
                 own = (uncast(place.y), uncast(place.x))
-                if own == tuple(map(uncast, cell.args[:2])) and (cells := covering(shape, resolution)) is not None:
+                if own == tuple(map(uncast, cell.args[:2])) and (cells := polygon_cells(shape, resolution)) is not None:
                     return _descends(cell, cells, resolution, index)
     return None
 
 
-def covering(value: Any, resolution: int) -> list[str] | None:
+def polygon_cells(value: Any, resolution: int) -> list[str] | None:
     """Return some hundred cells at most whose descendants cover a polygon; None if impossible."""
     shape = shapely.from_wkb(value) if isinstance(value, bytes) else value
     if not isinstance(shape, shapely.Geometry) or shape.geom_type not in ("Polygon", "MultiPolygon"):
@@ -347,7 +347,7 @@ def covering(value: Any, resolution: int) -> list[str] | None:
             if cells is None or max(-south, north) + math.degrees(4 * across / 6371) > HIGHEST_LATITUDE:
                 return None
             rings = 1 if at == resolution else 2
-            return list(coarsened((c for cell in cells for c in h3.grid_disk(cell, rings)), MOST_INTERVALS))
+            return list(coarsen((c for cell in cells for c in h3.grid_disk(cell, rings)), MOST_INTERVALS))
     return None
 
 
@@ -393,13 +393,13 @@ def sedona_cell_ids(node: Predicate, index: GeoBox) -> Clause | None:
     if not any(f.is_called(cells) for f in sedona("ST_H3CellIDs")):
         return None
     place = index.sees(g)
-    return None if place is None else _around(place.where_points(), wanted, 1.0)
+    return None if place is None else _circles_clause(place.where_points(), wanted, 1.0)
 
 
 # ---- constants
 
 
-def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _return_tuple(function: Callable[..., Any]) -> Callable[..., Any]:
     def evaluate(*values: Any) -> Any:
         found = function(*values)
         return None if found is None else tuple(found)
@@ -410,4 +410,4 @@ def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
 for _function in (*PLACES, *PARENTS, *OTHERS):
     constant(_function)(_function)
 for _function in (*DISKS, h3_polygon_cover):
-    constant(_function)(_listed(_function))
+    constant(_function)(_return_tuple(_function))

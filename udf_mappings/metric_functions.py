@@ -136,16 +136,16 @@ for _entry in FUNCTIONS.values():
 @maps(damerau_levenshtein, index=MetricDist)
 def damerau_over_levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
     """Levenshtein's distance is between this one and twice this one: a transposition is two substitutions."""
-    return _between(node, index, 1.0, 2.0)
+    return _scaled_clause(node, index, 1.0, 2.0)
 
 
 @maps(indel, index=MetricDist)
 def indel_over_levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
     """Levenshtein's distance is between half of this one and this one: a substitution is two of its edits."""
-    return _between(node, index, 0.5, 1.0)
+    return _scaled_clause(node, index, 0.5, 1.0)
 
 
-def _between(node: Predicate, index: MetricDist, least: float, most: float) -> Clause | None:
+def _scaled_clause(node: Predicate, index: MetricDist, least: float, most: float) -> Clause | None:
     """Return the clause of ``f op n`` if Levenshtein's distance is from ``least * f`` to ``most * f``."""
     if index.measures != "levenshtein":
         return None

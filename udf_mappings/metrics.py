@@ -331,14 +331,14 @@ def jaccard_distance(node: Predicate, index: MetricDist) -> Clause | None:
     if index.measures != "jaccard":
         return None
     match subject(node):
-        case Call("-", (Literal(1.0), share)) as call if is_catalyst(call, "Subtract") and (q := _shared(share, index)):
+        case Call("-", (Literal(1.0), share)) as call if is_catalyst(call, "Subtract") and (q := _set_in(share, index)):
             return replace(index.distance_to(q), nulls="all").answers(node)
-        case Call("/") as share if q := _shared(share, index):
+        case Call("/") as share if q := _set_in(share, index):
             return replace(index.distance_to(q), nulls="all", shape="similarity").answers(node)
     return None
 
 
-def _shared(node: Predicate, index: MetricDist) -> tuple[Any] | None:
+def _set_in(node: Predicate, index: MetricDist) -> tuple[Any] | None:
     """Return the constant set that a row's set is compared with; an empty one has no share (0 / 0)."""
     match node:
         case Call("/", (common, either)) as call if is_catalyst(call, "Divide"):

@@ -79,7 +79,7 @@ def network_range(node: Predicate, index: Index) -> Clause | None:
     """``in_network(ip, '10.0.0.0/8')``: the packed address is between the network's first and last."""
     match node:
         case Call(_, (address, Literal(str() as network))) | Not(Call(_, (address, Literal(str() as network)))):
-            ends, packed = network_ends(network), _packed(index, address)
+            ends, packed = network_ends(network), _indexed_address(index, address)
             if ends is None or packed is None:
                 return None
             first, last = (Literal(end, "binary") for end in ends)
@@ -89,7 +89,7 @@ def network_range(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-def _packed(index: Index, address: Predicate) -> Call | None:
+def _indexed_address(index: Index, address: Predicate) -> Call | None:
     """Return the indexed expression if it is this address, packed."""
     match index.bound:
         case (Call(_, (indexed,)) as packed,) if indexed == address:

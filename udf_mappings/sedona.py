@@ -149,9 +149,9 @@ def within_distance(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far, planar; on the spheroid of WGS84 where the fourth argument says so."""
     match node:
         case Call(_, (_, _, Literal(d), *flag)) as call if pair := sides(call, index):
-            return compared("<=", pair, _globe_of(flag), d)
+            return distance_clause("<=", pair, _globe_of(flag), d)
         case Not(Call(_, (_, _, Literal(d), *flag)) as call) if pair := sides(call, index):
-            return compared(">", pair, _globe_of(flag), d)
+            return distance_clause(">", pair, _globe_of(flag), d)
     return None
 
 
@@ -163,7 +163,7 @@ def distance(node: Predicate, index: GeoBox) -> Clause | None:
     """
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
-            return compared(op, pair, None, d)
+            return distance_clause(op, pair, None, d)
         case Not(Comparison("=", Call(_, (_, _)) as call, Literal(d))) if pair := sides(call, index):
             g, shape, _ = pair
             return g.differs(shape, d)
@@ -175,9 +175,9 @@ def distance_on_sphere(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far by haversine, with the call's radius as unit: metres, miles or others."""
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
-            return compared(op, pair, Earth.of_radius(EARTH_RADIUS), d)
+            return distance_clause(op, pair, Earth.of_radius(EARTH_RADIUS), d)
         case Comparison(op, Call(_, (_, _, Literal(radius))) as call, Literal(d)) if pair := sides(call, index):
-            return None if radius is None else compared(op, pair, Earth.of_radius(float(radius)), d)
+            return None if radius is None else distance_clause(op, pair, Earth.of_radius(float(radius)), d)
     return None
 
 
@@ -186,7 +186,7 @@ def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far by the geodesic's bounds: between 6335439 and 6399594 metres a radian of central angle."""
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
-            return compared(op, pair, Earth.wgs84(), d)
+            return distance_clause(op, pair, Earth.wgs84(), d)
     return None
 
 
@@ -224,7 +224,7 @@ def _globe_of(flag: list[Predicate]) -> Earth | Predicate | None:
     return Literal(None)  # not known which
 
 
-def compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Clause | None:
+def distance_clause(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Clause | None:
     """Return the clause of ``distance op d``.
 
     Parameters

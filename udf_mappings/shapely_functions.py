@@ -219,16 +219,16 @@ def _transform(geometry: Any, source: Any, target: Any) -> Any:
     transformed expression, ``GeoBox("ST_Transform(geom, 'EPSG:4326', 'EPSG:3857')")``. Of a constant it is evaluated by
     this very function.
     """
-    return np.vectorize(_transformed, otypes=[object])(geometry, source, target)[()]
+    return np.vectorize(_transform_geometry, otypes=[object])(geometry, source, target)[()]
 
 
-def _transformed(geometry: Any, source: str, target: str) -> Any:
+def _transform_geometry(geometry: Any, source: str, target: str) -> Any:
     change = _transformer(source, target)
 
-    def moved(coordinates: Any) -> Any:
+    def move(coordinates: Any) -> Any:
         return np.column_stack(change.transform(coordinates[:, 0], coordinates[:, 1]))
 
-    return shapely.transform(geometry, moved)
+    return shapely.transform(geometry, move)
 
 
 @functools.lru_cache(maxsize=64)

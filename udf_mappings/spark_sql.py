@@ -217,7 +217,7 @@ def date_format_period(node: Predicate, index: Index) -> Clause | None:
     found = [_stretch(text.value, form) for text in texts]
     if not found or None in found:
         return None
-    shown, unit = _shown(time, call.flags[0])
+    shown, unit = _local_time(time, call.flags[0])
     if any(end % unit for ends in found if ends is not None for end in ends):
         return None  # hours of a date
     kind = "date" if unit > 1 else "timestamp_ntz"
@@ -242,7 +242,7 @@ def _may_follow_a_gap(midnight: int, zone: str) -> bool:
     return bool(((since <= midnight - _DAY) & (to >= midnight)).any())
 
 
-def _shown(time: Predicate, zone: str) -> tuple[Predicate, int]:
+def _local_time(time: Predicate, zone: str) -> tuple[Predicate, int]:
     """Return the local time of a zone and its unit in microseconds; for a cast date, the date."""
     match time:
         case Cast(day, "timestamp", zone=in_zone) if in_zone == zone and _is_a_date(time):

@@ -150,16 +150,16 @@ def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predica
 @maps(*catalyst("StringTrim", "trim"), *catalyst("StringTrimLeft", "ltrim"), index=BEGINNINGS)
 def trim_prefix(node: Predicate, index: Index) -> Clause | None:
     """``trim(s) = 'ab'``: s begins with it, or with a character that is trimmed."""
-    return _trimmed(node, index, StartsWith)
+    return _trim_clause(node, index, StartsWith)
 
 
 @maps(*catalyst("StringTrim", "trim"), *catalyst("StringTrimRight", "rtrim"), index=Suffix)
 def trim_suffix(node: Predicate, index: Suffix) -> Clause | None:
     """``trim(s) = 'ab'``: s ends with it, or with a character that is trimmed."""
-    return _trimmed(node, index, EndsWith)
+    return _trim_clause(node, index, EndsWith)
 
 
-def _trimmed(node: Predicate, index: Index, test: Callable[[Predicate, str], Predicate]) -> Clause | None:
+def _trim_clause(node: Predicate, index: Index, test: Callable[[Predicate, str], Predicate]) -> Clause | None:
     match _equal_texts(node):
         case (Call(_, (text, *rest)), values):
             if (cut := trimmed_characters(rest)) is not None and values:
@@ -229,16 +229,16 @@ def concat_prefix(node: Predicate, index: Index) -> Clause | None:
 
     Of ``concat(s, 'x') LIKE 'abc%'``, s begins so, or is that much of it that ``x`` may follow.
     """
-    return _concatenated(node, index, StartsWith, literal_prefix)
+    return _concat_clause(node, index, StartsWith, literal_prefix)
 
 
 @maps(*catalyst("Concat", "concat"), index=Index)
 def concat_suffix(node: Predicate, index: Index) -> Clause | None:
     """``concat(s, t, '/z') = 'a/z'``: the arguments are matched from the end."""
-    return _concatenated(node, index, EndsWith, literal_suffix)
+    return _concat_clause(node, index, EndsWith, literal_suffix)
 
 
-def _concatenated(
+def _concat_clause(
     node: Predicate, index: Index, kind: type[StartsWith | EndsWith], known: Callable[[str, str], tuple[str, bool]]
 ) -> Clause | None:
     match node:

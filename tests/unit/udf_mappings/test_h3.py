@@ -247,7 +247,7 @@ def test_a_point_in_a_polygon_has_a_cell_in_its_cover(resolution: int) -> None:
     ids=["near a pole", "invalid", "no polygon", "empty"],
 )
 def test_what_has_no_cover_keeps(shape: shapely.Geometry) -> None:
-    assert library.covering(shape, 5) is None
+    assert library.polygon_cells(shape, 5) is None
 
 
 # ---- disks and covers
