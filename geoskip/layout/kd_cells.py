@@ -142,17 +142,18 @@ class _Growing:
 
 
 def _lower_files(ordered: Ints, at: int, files: int, mean: float) -> int:
-    """The number of files of a cut's lower side: its share, and fewer for equal rows, which are read as a whole anyway.
+    """The number of files of a cut's lower side.
 
-    Neither side has more files than rows, where there are enough of these.
+    It is the side's share, and less for equal rows, which are read as a whole anyway. Neither side has more files
+    than rows, where there are enough of these.
     """
     is_lower_equal, is_upper_equal = ((side == side[:, :1]).all() for side in (ordered[:, :at], ordered[:, at:]))
     most, upper = (1 + _EVEN) * mean, ordered.shape[1] - at
     n: float = files * at / ordered.shape[1]
     if is_lower_equal and not is_upper_equal:
-        n = np.ceil(at / most)
+        n = float(np.ceil(at / most))
     elif is_upper_equal and not is_lower_equal:
-        n = files - np.ceil(upper / most)
+        n = files - float(np.ceil(upper / most))
     return min(max(round(n), files - upper, 1), at, files - 1)
 
 
