@@ -111,10 +111,10 @@ def advised_layout(
     now, then = indexed.bytes_then, what_if.bytes_then
     if then.value > _MOST_READ * now.value or then.high >= now.value:
         return None
-    return AdvisedLayout(best.layout, what_if, tuple(entry.index.bind(()) for entry in chosen), _existing(best))
+    return AdvisedLayout(best.layout, what_if, tuple(entry.index.bind(()) for entry in chosen), _needed_indexes(best))
 
 
-def _existing(trial: LayoutTrial) -> tuple[str, ...]:
+def _needed_indexes(trial: LayoutTrial) -> tuple[str, ...]:
     """Names of the existing indexes without which the queries would read more in a layout."""
     coverage, base = replace(trial.judged.coverage, base=frozenset()), trial.judged.coverage.base
     left = frozenset(base | trial.names)
