@@ -291,7 +291,7 @@ class RuleRunner:
     def _mappings(self, call: Call) -> list[Mapping]:
         if id(call) not in self._rules:  # the call is kept with them, so that its id is not used again
             self._rules[id(call)] = (call, self.registry.rules_of(call))
-            for mapping in self.registry.mismatched(call):
+            for mapping in self.registry.mismatches(call):
                 self.report(
                     f"mapping {mapping.name} is for another function that was named {call.name} when it was first "
                     "met; register the mapping again if it is meant for this one"

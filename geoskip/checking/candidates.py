@@ -360,7 +360,7 @@ def _declaration_candidates(
     call: Call, properties: FunctionProperties, expressions: Sequence[IndexedExpression], tally: Tally
 ) -> Iterator[Candidate]:
     """The declared properties with the indexes that use them, without the function's mappings."""
-    stated = {name: value for name, value in properties.declared().items() if name in _CHECKED and value is not False}
+    stated = {name: value for name, value in properties.to_dict().items() if name in _CHECKED and value is not False}
     if not stated:
         return
     shown = (f"{n}={getattr(v, '__name__', '...') if callable(v) else repr(v)}" for n, v in stated.items())

@@ -95,7 +95,7 @@ def _entries(registry: Registry) -> Iterator[tuple[str, Function, list[str], str
             properties.module,
             _function(properties.function),
             kinds,
-            ", ".join(properties.declared()).replace("_", " "),
+            ", ".join(properties.to_dict()).replace("_", " "),
         )
     for denotation in registry.all_denotations():
         yield denotation.meaning.__module__, _function(denotation.function), ["GeoBox"], "seen through"

@@ -34,7 +34,16 @@ from typing import Any, TypeVar
 from geoskip.errors import MappingError
 from geoskip.predicates import Call
 from geoskip.registry.fingerprint import Unidentifiable, own_identity, state_version
-from geoskip.registry.functions import SPELLINGS, Function, Given, Named, Reference, identified, overlap, reference
+from geoskip.registry.functions import (
+    SPELLINGS,
+    Function,
+    Given,
+    Named,
+    Reference,
+    checked_reference,
+    overlap,
+    reference,
+)
 from geoskip.registry.registry import (
     ConstantDeclaration,
     DenotationDeclaration,
@@ -43,7 +52,7 @@ from geoskip.registry.registry import (
     Registry,
     constant_name,
     current,
-    lasting,
+    lasting_declarations,
     mappings,
     quarantined,
     release,
@@ -64,7 +73,7 @@ __all__ = [
     "current",
     "declare",
     "denotes",
-    "lasting",
+    "lasting_declarations",
     "mappings",
     "maps",
     "quarantined",
@@ -197,12 +206,12 @@ def declare(
     found = reference(function)
     if version is not None and isinstance(found, Given):
         state_version(found.function, version)
-    found = identified(function)
+    found = checked_reference(function)
     if metric is not None and not isinstance(found, Given):
         raise MappingError(f"declare({found.name!r}, metric=) needs a function to call: give the Python function")
     module = str(sys._getframe(1).f_globals.get("__name__", ""))
     said = FunctionProperties(found, metric, monotone, null_in_null_out, deterministic, inverse, version, module)
-    if not said.declared():
+    if not said.to_dict():
         raise MappingError(f"declare({found.name!r}) states no property; give one, such as monotone='increasing'")
     _check_said(current(), said)
     current().add_properties(said)
@@ -224,7 +233,7 @@ def _kinds(index: Any) -> tuple[type, ...]:
 
 
 def _references(functions: Iterable[Any], says: str) -> tuple[Reference, ...]:
-    found = tuple(map(identified, functions))
+    found = tuple(map(checked_reference, functions))
     if not found:
         raise MappingError(f"{says}: their SQL names, or the functions themselves")
     return found
@@ -267,8 +276,8 @@ def _check_evaluator(registry: Registry, function: Reference, evaluate: Callable
         theirs = getattr(known.evaluate, "__module__", "")
         if known.evaluate is not evaluate and theirs != module and overlap(known.function, function):
             raise MappingError(
-                f"{function.name} of constants is evaluated by {_named(known.evaluate)} already, and now by "
-                f"{_named(evaluate)} too; leave one of them out"
+                f"{function.name} of constants is evaluated by {_qualified_name(known.evaluate)} already, and now by "
+                f"{_qualified_name(evaluate)} too; leave one of them out"
             )
 
 
@@ -276,18 +285,18 @@ def _check_said(registry: Registry, said: FunctionProperties) -> None:
     for known in registry.properties:
         if known.module == said.module or not overlap(known.function, said.function):
             continue
-        before, now = known.declared(), said.declared()
+        before, now = known.to_dict(), said.to_dict()
         for name in before.keys() & now.keys():
             if name != "version" and before[name] != now[name]:
                 raise MappingError(
-                    f"{said.function.name} was declared {name}={_shown(before[name])} by {known.module}, and is now "
-                    f"declared {name}={_shown(now[name])} by {said.module}; leave one of them out"
+                    f"{said.function.name} was declared {name}={_describe(before[name])} by {known.module}, and is now "
+                    f"declared {name}={_describe(now[name])} by {said.module}; leave one of them out"
                 )
 
 
-def _shown(word: Any) -> str:
-    return _named(word) if callable(word) else repr(word)
+def _describe(word: Any) -> str:
+    return _qualified_name(word) if callable(word) else repr(word)
 
 
-def _named(function: Any) -> str:
+def _qualified_name(function: Any) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"

@@ -93,10 +93,10 @@ def identity(function: Any) -> str:
 
     Raises :class:`Unidentifiable`. Remembered per function object: redefine a function rather than mutate its globals.
     """
-    return restated(own_identity(function))
+    return versioned_identity(own_identity(function))
 
 
-def restated(found: str) -> str:
+def versioned_identity(found: str) -> str:
     """Return the identity with a version that was declared after the function was registered.
 
     A session may have registered a copy of the function before its version was declared; the content is the same.
@@ -130,7 +130,7 @@ def is_unchanged(function: Any) -> bool:
         return False
 
 
-def checked(function: Any) -> None:
+def check_identifiable(function: Any) -> None:
     """Raise :class:`Unidentifiable` as :func:`identity` would, without caching the digest."""
     _identity(function)
 
@@ -257,15 +257,15 @@ def _function(function: types.FunctionType, seen: Seen, depth: int) -> Iterator[
             raise Unidentifiable(f"it reaches {name}, which has no value yet") from None
         yield from _parts(content, seen, depth + 1)
     names = _names(function.__code__)
-    for name in sorted(_read(function.__code__, _GLOBALS)):
+    for name in sorted(_names_read(function.__code__, _GLOBALS)):
         if name in function.__globals__:
             yield f"global:{name}"
-            yield from _reached(function.__globals__[name], names, seen, depth + 1)
-    for module in sorted(_imported(function)):
+            yield from _reachable_parts(function.__globals__[name], names, seen, depth + 1)
+    for module in sorted(_imported_modules(function)):
         yield f"import:{_distribution_version(module) or module}"
         if not _distribution_version(module):
-            for loaded in (_loaded(module), _loaded(module.partition(".")[0])):
-                yield from _reached(loaded, names, seen, depth + 1)
+            for loaded in (_loaded_module(module), _loaded_module(module.partition(".")[0])):
+                yield from _reachable_parts(loaded, names, seen, depth + 1)
 
 
 _OF_EVERY_FUNCTION = ("__wrapped__",)
@@ -280,7 +280,7 @@ def _is_in_its_module(function: types.FunctionType) -> bool:
     return found is function
 
 
-def _reached(value: Any, names: set[str], seen: Seen, depth: int) -> Iterator[str]:
+def _reachable_parts(value: Any, names: set[str], seen: Seen, depth: int) -> Iterator[str]:
     """A value, and of a module that no distribution vouches for what may be read from it by these names."""
     yield from _parts(value, seen, depth)
     key = (id(value), ",".join(sorted(names)))
@@ -289,16 +289,16 @@ def _reached(value: Any, names: set[str], seen: Seen, depth: int) -> Iterator[st
         for name in sorted(names):
             if hasattr(value, name):
                 yield f"attribute:{value.__name__}.{name}"
-                yield from _reached(getattr(value, name), names, seen, depth + 1)
+                yield from _reachable_parts(getattr(value, name), names, seen, depth + 1)
 
 
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
-def _read(code: types.CodeType, operations: tuple[str, ...]) -> set[str]:
+def _names_read(code: types.CodeType, operations: tuple[str, ...]) -> set[str]:
     """The names that these operations take in the code and in all code within it."""
     found = {str(step.argval) for step in dis.get_instructions(code) if step.opname in operations}
-    return found.union(*(_read(c, operations) for c in code.co_consts if isinstance(c, types.CodeType)))
+    return found.union(*(_names_read(c, operations) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -311,7 +311,7 @@ def names_in(function: Any) -> set[str]:
     return _names(function.__code__) if isinstance(function, types.FunctionType) else set()
 
 
-def _imported(function: types.FunctionType) -> set[str]:
+def _imported_modules(function: types.FunctionType) -> set[str]:
     """The modules that a function imports in its body; a relative one under its whole name."""
     package = function.__globals__.get("__package__") or ""
     found: set[str] = set()
@@ -329,7 +329,7 @@ def _imported(function: types.FunctionType) -> set[str]:
     return found
 
 
-def _loaded(name: str) -> types.ModuleType:
+def _loaded_module(name: str) -> types.ModuleType:
     if name not in sys.modules:
         raise Unidentifiable(f"it imports {name}, which is not loaded here: import it beside the function")
     return sys.modules[name]

@@ -9,7 +9,7 @@ from typing import Any
 
 from geoskip.errors import MappingError
 from geoskip.predicates import Call
-from geoskip.registry.fingerprint import Unidentifiable, checked, identity, qualified_name
+from geoskip.registry.fingerprint import Unidentifiable, check_identifiable, identity, qualified_name
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ def plain_function(function: Any) -> Any:
     return function.func if str(made_by).startswith("pyspark.") and hasattr(function, "evalType") else function
 
 
-def identified(function: Any) -> Reference:
+def checked_reference(function: Any) -> Reference:
     """A reference that can be met: to a function that nobody can identify, it never would."""
     found = reference(function)
     if isinstance(found, Given):
         try:
-            checked(found.function)
+            check_identifiable(found.function)
         except Unidentifiable as error:
             raise MappingError(str(error)) from None
     return found

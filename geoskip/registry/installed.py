@@ -6,7 +6,7 @@ import warnings
 from functools import lru_cache
 from importlib.metadata import entry_points
 
-from geoskip.registry.registry import lasting
+from geoskip.registry.registry import lasting_declarations
 
 
 @lru_cache(maxsize=1)
@@ -14,7 +14,7 @@ def load_mappings() -> None:
     """Load the UDF mappings of all installed packages; one that fails is left out with a warning."""
     for point in entry_points(group="geoskip.udf_mappings"):
         try:
-            with lasting():
+            with lasting_declarations():
                 point.load()
         except Exception as error:
             if isinstance(error, ModuleNotFoundError) and point.extras:

@@ -77,14 +77,14 @@ class FunctionProperties:
     module: str = ""
     """The module that declares them."""
 
-    def declared(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the declared properties by name."""
         words = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("function", "module")}
         return {name: word for name, word in words.items() if word is not None}
 
 
 def _overlaid(old: FunctionProperties, new: FunctionProperties) -> FunctionProperties:
-    return replace(old, **new.declared())
+    return replace(old, **new.to_dict())
 
 
 class _ByFunction(Generic[T]):
@@ -105,7 +105,7 @@ class _ByFunction(Generic[T]):
             if any(goes(thing) for _, thing in entries):
                 self._found[key] = tuple(entry for entry in entries if not goes(entry[1]))
 
-    def under(self, key: str) -> list[T]:
+    def get(self, key: str) -> list[T]:
         return [thing for _, thing in self._found.get(key, ())]
 
     def of(self, call: Call) -> list[T]:
@@ -210,9 +210,9 @@ class Registry:
             newest, names = self._bare = (self._names.newest, list(dict.fromkeys(found)))
         return names
 
-    def mismatched(self, call: Call) -> list[Mapping]:
+    def mismatches(self, call: Call) -> list[Mapping]:
         """The mappings of the call's bare name that are bound to another function of that name."""
-        found = (self.mappings.get(name) for name in self._names.under(call.name.lower()))
+        found = (self.mappings.get(name) for name in self._names.get(call.name.lower()))
         named = [m for m in found if m is not None and any(isinstance(f, Named) for f in m.functions)]
         met = {m.name for m in self.rules_of(call)}
         return [m for m in named if m.name not in met]
@@ -263,7 +263,7 @@ class Registry:
 
     def version_of(self, name: str) -> str | None:
         """The version that was last declared for a SQL name."""
-        named = (p for p in reversed(self._said.under(name.lower())) if isinstance(p.function, Named))
+        named = (p for p in reversed(self._said.get(name.lower())) if isinstance(p.function, Named))
         return next((p.version for p in named if p.version is not None), None)
 
     def properties_of(self, call: Call) -> FunctionProperties | None:
@@ -334,12 +334,12 @@ def mappings() -> Iterator[Registry]:
 
 
 @contextmanager
-def lasting() -> Iterator[None]:
+def lasting_declarations() -> Iterator[None]:
     """Keep declarations made within this block when the open scopes end, as packages need.
 
     >>> from geoskip.registry import constant
     >>> with mappings(), mappings() as scope:
-    ...     with lasting():
+    ...     with lasting_declarations():
     ...         _ = constant("for good")(lambda: 1)
     ...     scope.evaluator(Call("for good", ()))()
     1

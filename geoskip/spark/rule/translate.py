@@ -47,7 +47,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import SPELLINGS, current
-from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, restated
+from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, versioned_identity
 from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
 from geoskip.rewrite.sql_functions import Template
 from geoskip.sources.bound_indexes import quoted
@@ -362,7 +362,7 @@ def implementation_of(command: str) -> str:
     """Identity of the Python function of a UDF, from Spark's pickled command in base64."""
     data = base64.b64decode(command)
     kind, colon, found = _implementation(hashlib.sha256(data).digest(), _UncachedBytes(data)).partition(":")
-    return f"{kind}{colon}{restated(found)}"
+    return f"{kind}{colon}{versioned_identity(found)}"
 
 
 class _UncachedBytes:

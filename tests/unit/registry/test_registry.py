@@ -118,7 +118,7 @@ def test_a_declaration_meets_the_function_and_not_the_name() -> None:
         first, second = (Call("My_Distance", (X, X), f"python:mine.{name}#1") for name in ("km", "miles"))
         assert len(scope.rules_of(first)) == 1, "the function that is met first"
         assert len(scope.rules_of(second)) == 0
-        assert [mapping.indexes for mapping in scope.mismatched(second)] == [(GeoBox,)]
+        assert [mapping.indexes for mapping in scope.mismatches(second)] == [(GeoBox,)]
         reasons: list[str] = []
         Labeller([OVER_X], report=reasons.append).true(replace_kind(second))
         assert len(reasons) == 1
