@@ -38,7 +38,7 @@ from geoskip.predicates import Call, Column, walk
 from geoskip.registry.installed import load_mappings
 from geoskip.report import count_of
 from geoskip.sources.arrow_reader import SPARK, FileResult, read_files
-from geoskip.sources.bound_indexes import FileRelation, check_distinct, checked, entry_of, texts_of
+from geoskip.sources.bound_indexes import FileRelation, check_distinct, check_indexes, entry_of, texts_of
 from geoskip.sources.build_report import BuildReport
 from geoskip.sources.build_verbs import (
     check_same,
@@ -55,7 +55,7 @@ from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import UNNAMEABLE, FileListing, ListedFile, local_etag, reason_not_indexable
 from geoskip.sources.progress import delayed_progress
-from geoskip.sources.sampled_values import prepared
+from geoskip.sources.sampled_values import prepare_entries
 from geoskip.sources.settings import SETTINGS_OF
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
@@ -279,7 +279,7 @@ class ParquetData:
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         """Collect the summaries of some files."""
-        files = self.state.files.among(map(self._uri, paths))
+        files = self.state.files.select(map(self._uri, paths))
         rows = build_rows(self.root, entries, files, partial(self._summarise_files, entries), self._current_files)
         self.built += rows
         return BuildResult(rows.rows, rows.excluded, self.readers())
@@ -297,7 +297,7 @@ class ParquetData:
 
         Raises InvalidSpecificationError for indexes that are given twice or need Spark, UnknownColumnError.
         """
-        found = checked(indexes)
+        found = check_indexes(indexes)
         binder = TextBinder(types_of_columns(self.relation), self._is_case_sensitive(), self.source.unread)
         entries = [self._entry(binder, index) for index in found]
         check_distinct(entries, new=not all(index.bound for index in found))
@@ -342,7 +342,7 @@ class ParquetData:
         def types(index: Index) -> list[pa.DataType]:
             return [sql_type(expression.type).arrow or pa.null() for expression in index.bound]
 
-        return prepared(entries, list(self.state.files), read_sample, types)
+        return prepare_entries(entries, list(self.state.files), read_sample, types)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from geoskip.errors import InvalidSpecificationError
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Column, Predicate, transform, walk
-from geoskip.sources.bound_indexes import parts_of_name, quoted
+from geoskip.sources.bound_indexes import parts_of_name, quote_if_needed
 from geoskip.sources.dependencies import ID_OF
 
 _TYPES = {
@@ -110,7 +110,7 @@ class IcebergColumns:
             found = self._fields.get(key)
             if found is None:
                 return Column(f"{column.name} is no column#", column.type)
-            parts.append(quoted(self.lasting[key]))
+            parts.append(quote_if_needed(self.lasting[key]))
             above, kind = found.field_id, found.field_type
         return Column(".".join(parts), column.type or spark_type(kind))
 

@@ -50,7 +50,7 @@ from geoskip.predicates import (
     StartsWith,
     columns_of,
 )
-from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.bound_indexes import quote_if_needed
 from geoskip.types import SqlType, sql_type
 
 _LARGEST = 10_000
@@ -109,7 +109,7 @@ class Builder:
         found: Column | EngineCondition
         if kind is None:
             return self.unknown(f"{path[0]} is no column with a known type")
-        found = Column(quoted(path[0]), kind)
+        found = Column(quote_if_needed(path[0]), kind)
         for name in path[1:]:
             found = self.struct_field(found, name)
         return found
@@ -119,7 +119,7 @@ class Builder:
         kind = dict(sql_type(part.type).fields).get(name) if isinstance(part, Column) else None
         if kind is None or not isinstance(part, Column):
             return self.unknown(f"the field {name} of {_describe(part)} has no known type", part)
-        return Column(f"{part.name}.{quoted(name)}", kind.name)
+        return Column(f"{part.name}.{quote_if_needed(name)}", kind.name)
 
     def unknown(self, reason: str, *parts: object) -> EngineCondition:
         """A condition of which nothing is known."""

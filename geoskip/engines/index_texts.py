@@ -16,7 +16,7 @@ from geoskip.errors import NeedsSparkError, UnknownColumnError, UnsupportedColum
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.registry.fingerprint import Unidentifiable
-from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.bound_indexes import quote_if_needed
 from geoskip.sources.offered_functions import implementation_of_offered, offered_by_name
 from geoskip.types import sql_type
 
@@ -51,7 +51,7 @@ class TextBinder:
             For SQL that only Spark evaluates.
         """
         if text in self.types and self._meant(text, list(self.types)) is not None:
-            return Column(quoted(text), self.types[text])
+            return Column(quote_if_needed(text), self.types[text])
         return _Parser(self, index, text).whole()
 
     def column(self, index: Index, parts: list[str]) -> Column:
@@ -59,14 +59,14 @@ class TextBinder:
         known = self._meant(parts[0], list(self.types))
         if known is None:
             raise self._unread(index, parts[0]) or self._unknown(index, parts[0])
-        name, kind = quoted(known), sql_type(self.types[known])
+        name, kind = quote_if_needed(known), sql_type(self.types[known])
         for part in parts[1:]:
             fields = dict(kind.fields)
             found = self._meant(part, list(fields))
             if found is None:
                 shown = f"is {kind.name}" if not fields else f"has the fields {', '.join(fields)}"
                 raise UnknownColumnError(f"{index}: there is no {part} in {name}, which {shown}")
-            name, kind = f"{name}.{quoted(found)}", fields[found]
+            name, kind = f"{name}.{quote_if_needed(found)}", fields[found]
         return Column(name, kind.name)
 
     def _meant(self, name: str, names: list[str]) -> str | None:

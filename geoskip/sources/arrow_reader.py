@@ -202,7 +202,9 @@ def _summarise_files(files: Iterable[_FileInProgress]) -> list[FileResult]:
         for file in files:
             if file.gatherer is not None:
                 file.attempt(partial(file.summarise, file.gatherer))
-        store_summaries(((file.result, file.named, file.parts) for file in files if file.gatherer is not None), "arrow")
+        store_summaries(
+            ((file.result, file.named_indexes, file.parts) for file in files if file.gatherer is not None), "arrow"
+        )
     return [file.result for file in files]
 
 
@@ -217,7 +219,7 @@ class _FileInProgress:
     parts: Sequence[RowSummaries] = ()
 
     @property
-    def named(self) -> list[tuple[str, Index]]:
+    def named_indexes(self) -> list[tuple[str, Index]]:
         """The indexes that need the file's values, by their names."""
         return [(plan.name, plan.index) for plan in self.plans]
 

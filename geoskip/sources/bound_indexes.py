@@ -54,13 +54,13 @@ class FileRelation(Reader):
         }
 
 
-def quoted(part: str) -> str:
+def quote_if_needed(part: str) -> str:
     """One part of a column's name, in backquotes where dots or spaces need them.
 
-    >>> quoted("temp"), quoted("a.b"), quoted("odd`name")
+    >>> quote_if_needed("temp"), quote_if_needed("a.b"), quote_if_needed("odd`name")
     ('temp', '`a.b`', '`odd``name`')
     """
-    return part if part.replace("_", "a").isalnum() else backquoted(part)
+    return part if part.replace("_", "a").isalnum() else backquote(part)
 
 
 def parts_of_name(name: str) -> list[str]:
@@ -73,7 +73,7 @@ def parts_of_name(name: str) -> list[str]:
     return [quoted.replace("``", "`") or plain for quoted, plain in parts]
 
 
-def backquoted(part: str) -> str:
+def backquote(part: str) -> str:
     """One part of a column's name in backquotes."""
     return "`" + part.replace("`", "``") + "`"
 
@@ -91,7 +91,7 @@ def texts_of(index: Index) -> list[str]:
     return texts
 
 
-def checked(indexes: Sequence[Index]) -> list[Index]:
+def check_indexes(indexes: Sequence[Index]) -> list[Index]:
     """Indexes as instances of their registered types.
 
     Raises InvalidSpecificationError for other objects, and for indexes that are given twice.
@@ -114,19 +114,19 @@ def check_distinct(entries: Sequence[IndexEntry], *, new: bool) -> None:
     """Raise InvalidSpecificationError where two of some new entries are the same index, spelt differently."""
     meant: dict[Any, str] = {}
     for entry in entries:
-        before = meant.setdefault(_meaning(entry), entry.name)
+        before = meant.setdefault(_key(entry), entry.name)
         if before != entry.name and new:
             raise InvalidSpecificationError(f"{before} and {entry.name} are the same index; name it once")
 
 
 def as_spelt_before(entries: Sequence[IndexEntry], existing: Sequence[IndexEntry]) -> list[IndexEntry]:
     """Entries, of which those that exist already, spelt differently, have the existing specification."""
-    before = {_meaning(entry): entry.index for entry in existing}
-    spelt = [before.get(_meaning(entry), entry.index) for entry in entries]
+    before = {_key(entry): entry.index for entry in existing}
+    spelt = [before.get(_key(entry), entry.index) for entry in entries]
     return [replace(entry, index=index.bind(entry.index.bound)) for entry, index in zip(entries, spelt, strict=True)]
 
 
-def _meaning(entry: IndexEntry) -> tuple[Any, ...]:
+def _key(entry: IndexEntry) -> tuple[Any, ...]:
     """Key of an index that does not depend on the spelling of its expressions."""
     texts = entry.index.expressions()
     options = [item for item in entry.index.to_json().items() if item[1] not in texts and item[1] != texts]
@@ -218,7 +218,7 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
             f"{index} asks whether {struct} is NULL: where a file lacks some of its fields, that depends on which of "
             "them a query reads; index a field of it instead"
         )
-    partitions = {*map(quoted, relation.partitions), *map(backquoted, relation.partitions)}
+    partitions = {*map(quote_if_needed, relation.partitions), *map(backquote, relation.partitions)}
     partitioned = {relation.names.get(name, name) for name in columns_of(predicate)} & partitions
     if partitioned:
         raise InvalidSpecificationError(

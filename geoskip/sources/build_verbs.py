@@ -197,7 +197,7 @@ def check_keys(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
 
 def files_without_metadata(snapshot: Snapshot | None, data: BuildAccess) -> list[Key]:
     """Files without metadata; none where there is no index."""
-    return _left(snapshot, BuiltSummaries(data))[1]
+    return _remaining_work(snapshot, BuiltSummaries(data))[1]
 
 
 def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapshot | None = None) -> T:
@@ -299,14 +299,14 @@ def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) 
     store, build = data.store, BuiltSummaries(data)
     build.tried |= {(row.path, row.size, row.mtime) for row in data.built.rows}
     for _ in range(_PASSES if committed is not None else 0):
-        entries, left = with_latest(store, lambda found: _left(found, build, closely=False))
+        entries, left = with_latest(store, lambda found: _remaining_work(found, build, closely=False))
         missing = [key for key in left if key[0] not in data.built.excluded]
         if not missing or data.changed_indexes(entries):
             return
         perform(store, Verb.REFRESH, RefreshPlan(BuiltSummaries(data)), parameters={"catches up": len(missing)}, by=by)
 
 
-def _left(
+def _remaining_work(
     snapshot: Snapshot | None, build: BuiltSummaries, *, closely: bool = True
 ) -> tuple[Sequence[IndexEntry], list[Key]]:
     """Indexes in use, and files without metadata."""

@@ -133,7 +133,7 @@ def reading_task(
         plans.append(IndexPlan(f"{PAYLOAD} {name}", _DistinctValues(name, type_), ((name, kind),)))
     names = [added.name for added in plans[len(plan.plans) :]]
 
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cache_zip_directories()
         for batch in batches:
             for number in batch.column(0).to_pylist():
@@ -142,7 +142,7 @@ def reading_task(
                     for start in range(0, len(rows), _ROWS_A_BATCH):
                         yield rows.slice(start, _ROWS_A_BATCH)
 
-    return read
+    return summarise
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class SchemaLayout:
     leaves: Mapping[str, int]
 
     @cached_property
-    def bounded(self) -> Mapping[str, tuple[int, _Decoder | None] | None]:
+    def bounded_columns(self) -> Mapping[str, tuple[int, _Decoder | None] | None]:
         """Leaf number and decoder of the statistics, by column.
 
         None for dictionaries: some writers took their statistics from the dictionary, its unused values included.
@@ -104,7 +104,7 @@ class SchemaLayouts:
 
     def _resolve(self, schema: pa.Schema, name: str, kind: str) -> str:
         """Name of a column in the file, resolved as Spark does; raises ReadersDiffer where that is ambiguous."""
-        plain = unquoted(name)
+        plain = unquote_name(name)
         names: list[str] = [n for n in schema.names if n == plain]
         if not self._case_sensitive:
             names = [n for n in schema.names if n.lower() == plain.lower()]
@@ -121,7 +121,7 @@ def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
     return {name: paths.index(name) for name in names}
 
 
-def unquoted(name: str) -> str:
+def unquote_name(name: str) -> str:
     """Name of a column without backquotes."""
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
@@ -163,7 +163,7 @@ def _serves_from_footers(plan: IndexPlan) -> bool:
 def summary_from_footer(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -> Summary | None:
     """Summary from the row groups' statistics; None where they do not suffice."""
     name, kind = plan.columns[0]
-    bounded = layout.bounded[name]
+    bounded = layout.bounded_columns[name]
     if bounded is None:
         return None
     number, reading = bounded

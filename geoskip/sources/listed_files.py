@@ -88,7 +88,7 @@ class FileListing(Sequence[ListedFile]):
             etag = pa.array([tail or None for _, _, tail in split], pa.string())
         return uri, size.cast(pa.int64()), time.cast(pa.int64()), etag
 
-    def among(self, uris: Iterable[str]) -> list[ListedFile]:
+    def select(self, uris: Iterable[str]) -> list[ListedFile]:
         """Those of some files that are listed, in the order of the listing."""
         where = pc.index_in(pa.array(uris, pa.string()), value_set=self.columns[0]).drop_null().sort()
         return [*map(ListedFile, *(column.take(where).to_pylist() for column in self.columns))]
@@ -116,8 +116,8 @@ class FileListing(Sequence[ListedFile]):
         if not len(uris) or pc.any(pc.match_substring_regex(uris, _SUMMARIES)).as_py():
             return None
         if self.text.isascii():
-            return self.among([pc.min(uris).as_py()])[0]
-        return self.among([min(uris.to_pylist(), key=lambda uri: uri.encode("utf-16-be"))])[0]  # as Java orders texts
+            return self.select([pc.min(uris).as_py()])[0]
+        return self.select([min(uris.to_pylist(), key=lambda uri: uri.encode("utf-16-be"))])[0]  # as Java orders texts
 
     def unnameable(self) -> list[str]:
         """URIs of files that metadata cannot name."""
@@ -199,7 +199,7 @@ def after_clock_tick(files: Sequence[ListedFile], relist: Callable[[], FileListi
     time.sleep(wait / 1000)
     if all(map(_is_as_listed, files)):
         return list(files)
-    return relist().among(file.uri for file in files)
+    return relist().select(file.uri for file in files)
 
 
 def list_again(files: Sequence[ListedFile], relist: Callable[[], FileListing]) -> dict[str, ListedFile]:
@@ -212,7 +212,7 @@ def list_again(files: Sequence[ListedFile], relist: Callable[[], FileListing]) -
     if differing:
         for file in differing:
             del found[file.uri]
-        found |= {file.uri: file for file in relist().among(file.uri for file in differing)}
+        found |= {file.uri: file for file in relist().select(file.uri for file in differing)}
     return found
 
 
@@ -324,6 +324,6 @@ def shared_folder(uris: Sequence[str]) -> str:
     return systems[0] + ("/".join(parts[0][:count]) or "/")
 
 
-def below(uri: str, roots: Sequence[str]) -> bool:
+def is_below(uri: str, roots: Sequence[str]) -> bool:
     """Test whether a URI is one of some roots, or lies below one."""
     return any(uri == root or uri.startswith(root.rstrip("/") + "/") for root in roots)

@@ -31,7 +31,7 @@ def spark_schema(file: pq.ParquetFile) -> str:
     '{"type":"struct","fields":[{"name":"a","type":"short","nullable":true,"metadata":{}}]}'
     """
     written = (file.metadata.metadata or {}).get(_WRITTEN_BY_SPARK)
-    found = _nullable(json.loads(written)) if written is not None else _converted(file)
+    found = _nullable(json.loads(written)) if written is not None else _convert_schema(file)
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -55,7 +55,7 @@ def _nullable(kind: Any) -> Any:
     return kind
 
 
-def _converted(file: pq.ParquetFile) -> dict[str, Any]:
+def _convert_schema(file: pq.ParquetFile) -> dict[str, Any]:
     leaves = (file.schema.column(number) for number in range(len(file.schema)))
     fields = [_field(field, leaves) for field in file.schema.to_arrow_schema()]
     return {"type": "struct", "fields": [field for field in fields if field is not None]}

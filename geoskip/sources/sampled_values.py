@@ -37,7 +37,7 @@ class SampleReader(Protocol):
         """Results by URI; ``in_process`` where the files are so small that starting a job would take longer."""
 
 
-def prepared(
+def prepare_entries(
     entries: Sequence[IndexEntry],
     files: Sequence[ListedFile],
     read: SampleReader,
@@ -68,7 +68,7 @@ def prepared(
     for entry in choosing:
         summaries = (results[uri].summaries.get(entry.name) for uri in sorted(results))
         batches = [batch for summary in summaries if summary is not None for batch in summary["batches"]]
-        chosen[entry.name] = replace(entry, index=_prepared(entry.index, batches, types_of))
+        chosen[entry.name] = replace(entry, index=_prepare_index(entry.index, batches, types_of))
     return [chosen.get(entry.name, entry) for entry in entries]
 
 
@@ -95,7 +95,7 @@ class _SampledValues(Index):
     def collect(self, *values: pa.Array) -> Summary | None:
         step = max(1, -(-len(values[0]) // self.rows))
         rows = pa.array(range(0, len(values[0]), step), pa.int64())
-        taken = [_decoded(value.take(rows)) for value in values]
+        taken = [_decode_dictionary(value.take(rows)) for value in values]
         return {"batches": [pa.RecordBatch.from_arrays(taken, [str(number) for number in range(len(taken))])]}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
@@ -105,7 +105,7 @@ class _SampledValues(Index):
         return None
 
 
-def _decoded(values: pa.Array) -> pa.Array:
+def _decode_dictionary(values: pa.Array) -> pa.Array:
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
@@ -116,7 +116,7 @@ def _sampled_files(files: Sequence[ListedFile]) -> list[ListedFile]:
     return [files[number * len(files) // count] for number in range(count)]
 
 
-def _prepared(
+def _prepare_index(
     index: Index, batches: Sequence[pa.RecordBatch], types_of: Callable[[Index], Sequence[pa.DataType]]
 ) -> Index:
     """The index prepared by the batches of the commonest types: files may have a column in several ones."""

@@ -59,7 +59,7 @@ def summarising_task(
         for batch in batches:
             for found, rows in _by_file(batch):
                 if path is not None and found != path:
-                    done.append(finished(path, gatherer))
+                    done.append(pickle_result(path, gatherer))
                     gatherer = ValueGatherer(plans)
                 path = found
                 if first > 1 and not all(map(_is_json, rows.column(1).drop_null())):
@@ -69,10 +69,10 @@ def summarising_task(
                 yield payload_batch(done)
                 done = []
         if path is not None:
-            done.append(finished(path, gatherer))
+            done.append(pickle_result(path, gatherer))
         yield payload_batch(done)
 
-    def finished(path: str, gatherer: ValueGatherer) -> bytes:
+    def pickle_result(path: str, gatherer: ValueGatherer) -> bytes:
         with sharing_results():
             return pickle.dumps((plain_uri(decoded(path)), gatherer.finish()))
 

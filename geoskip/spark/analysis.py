@@ -24,7 +24,14 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, Unkn
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.layout.specification import Layout
 from geoskip.metadata import IndexEntry
-from geoskip.sources.bound_indexes import FileRelation, backquoted, check_distinct, checked, entry_of, quoted
+from geoskip.sources.bound_indexes import (
+    FileRelation,
+    backquote,
+    check_distinct,
+    check_indexes,
+    entry_of,
+    quote_if_needed,
+)
 from geoskip.sources.dependencies import (
     reason_declined,
 )
@@ -71,7 +78,7 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
         tuple(answer["partitions"]),
         root_of(answer["roots"]),
         answer["table"] or "",
-        {".".join(map(quoted, inner)): ".".join(map(backquoted, outer)) for inner, outer in answer["names"]},
+        {".".join(map(quote_if_needed, inner)): ".".join(map(backquote, outer)) for inner, outer in answer["names"]},
         answer["byId"],
     )
     if (why := reason_declined(relation)) is not None:
@@ -99,7 +106,7 @@ def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequ
     InvalidSpecificationError
         For indexes that are given twice, and expressions that cannot be indexed soundly.
     """
-    indexes = checked(indexes)
+    indexes = check_indexes(indexes)
     together = _analyse(jvm, frame, relation, indexes) if len(indexes) > 1 else None
     if together is None:  # alone, each gives its own error
         together = [_analyse_alone(jvm, frame, relation, index) for index in indexes]

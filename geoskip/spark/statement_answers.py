@@ -20,7 +20,7 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError, NotIndexedEr
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
 from geoskip.report import Report
-from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.bound_indexes import quote_if_needed
 from geoskip.sources.build_report import BuildReport
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.dataset.handle import Dataset, dataset
@@ -191,14 +191,14 @@ def _handle(spark: SparkSession, target: StatementTarget, options: dict[str, Any
         raise InvalidSpecificationError(
             f"the option {readers[0]} is for a path, and {target} is a table, which has its own; leave it out"
         )
-    return dataset(spark, table=".".join(map(quoted, target.parts)), **options)
+    return dataset(spark, table=".".join(map(quote_if_needed, target.parts)), **options)
 
 
 def _is_path(spark: SparkSession, parts: Sequence[str]) -> bool:
     """True of a format and a path, unless the catalogue has a table of the name: Spark's own order."""
     if len(parts) != 2 or parts[0].lower() not in _FORMATS:
         return False
-    return "/" in parts[1] or not spark.catalog.tableExists(".".join(map(quoted, parts)))
+    return "/" in parts[1] or not spark.catalog.tableExists(".".join(map(quote_if_needed, parts)))
 
 
 def _create_indexes(handle: Dataset, statement: CreateStatement) -> Rows:
@@ -242,7 +242,7 @@ def _show_indexes(spark: SparkSession, statement: ShowStatement) -> Iterator[tup
         for root, snapshot in datasets(spark).items():
             yield from _index_rows(root, snapshot)
         return
-    database = ".".join(map(quoted, statement.database))
+    database = ".".join(map(quote_if_needed, statement.database))
     if not spark.catalog.databaseExists(database):
         raise InvalidSpecificationError(f"there is no database {database}; SHOW DATABASES lists them")
     views: set[str] = set()
@@ -251,7 +251,7 @@ def _show_indexes(spark: SparkSession, statement: ShowStatement) -> Iterator[tup
     for table in spark.sql(f"SHOW TABLES IN {database}").collect():
         if table.isTemporary or table.tableName in views:
             continue
-        name = f"{database}.{quoted(table.tableName)}"
+        name = f"{database}.{quote_if_needed(table.tableName)}"
         try:
             found = latest(dataset(spark, table=name).store)
         except (GeoskipError, PySparkException):

@@ -26,7 +26,7 @@ from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column
 from geoskip.report import count_of
-from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.bound_indexes import quote_if_needed
 from geoskip.sources.progress import delayed_progress
 from geoskip.spark.advisor.file_sample import FileSample
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, judge
@@ -126,7 +126,7 @@ def _needed_indexes(trial: LayoutTrial) -> tuple[str, ...]:
 
 def _columns(sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf) -> list[Column]:
     """The columns that can be ordered and are filtered by the queries that still read most."""
-    partitions = set(map(quoted, sampled.state.relation.partitions))
+    partitions = set(map(quote_if_needed, sampled.state.relation.partitions))
     weights: Counter[Column] = Counter()
     for query, estimate in zip(asked, indexed.queries, strict=True):
         read: set[Column] = set()

@@ -138,7 +138,7 @@ def choose_files(state: SourceState, share: float, seed: int = 0) -> list[Listed
         raise DatasetNotFoundError(why)
     uris = state.files.columns[0]  # of the files that metadata can name
     numbers = random.Random(seed).sample(range(len(uris)), max(1, ceil(share * len(uris) - 1e-9)))
-    return state.files.among(uris.take(pc.array_sort_indices(uris).take(pa.array(sorted(numbers)))).to_pylist())
+    return state.files.select(uris.take(pc.array_sort_indices(uris).take(pa.array(sorted(numbers)))).to_pylist())
 
 
 def sample_files(

@@ -18,8 +18,8 @@ from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column, Opaque, Predicate, walk
 from geoskip.rewrite import canonical
-from geoskip.sources.bound_indexes import quoted
-from geoskip.sources.listed_files import ListedFile, below
+from geoskip.sources.bound_indexes import quote_if_needed
+from geoskip.sources.listed_files import ListedFile, is_below
 from geoskip.sources.progress import delayed_progress
 from geoskip.spark.advisor.file_sample import FileSample, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition
@@ -122,7 +122,7 @@ def _why_unserved(
         return "it has no condition on the columns of this dataset"
     nodes = [node for condition in conditions for node in walk(condition)]
     columns = {node.name for node in nodes if isinstance(node, Column)}  # partitions' values may stand for theirs
-    if columns <= set(map(quoted, partitions)) and not any(isinstance(node, Opaque) for node in nodes):
+    if columns <= set(map(quote_if_needed, partitions)) and not any(isinstance(node, Opaque) for node in nodes):
         return "it has conditions on partition columns alone, for which Spark needs no index"
     if unbuildable:
         return f"{unbuildable[0]} would serve it, but cannot be built over this dataset"
@@ -210,7 +210,7 @@ def _masks(
     by_name = {str(index): index for index in usable}
     groups = [[by_name[name] for name in names] for names in together if by_name.keys() >= set(names)]
     paths = snapshot.files.column("path").to_pylist()
-    in_scope = np.array([below(p if ":/" in p else root + p, scan.roots) for p in paths], dtype=bool)
+    in_scope = np.array([is_below(p if ":/" in p else root + p, scan.roots) for p in paths], dtype=bool)
     places = scan.places(snapshot)
     yield VertexMasks({}), in_scope & (places == -1)
     alike: dict[Predicate, list[int]] = {}

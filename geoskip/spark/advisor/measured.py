@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.advisor.indicators import Extent, Indicators, ScanIndicators, Workload
 from geoskip.errors import InvalidSpecificationError, MetadataError
-from geoskip.sources.listed_files import FileListing, ListedFile, below
+from geoskip.sources.listed_files import FileListing, ListedFile, is_below
 from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, conditions_of
 from geoskip.spark.advisor.workload_log import logged_conditions
 from geoskip.spark.build.spark_reader import with_path
@@ -167,7 +167,7 @@ def _rows(scan: ScanCondition, planned: PlannedScan, files: Mapping[str, ListedF
     """The rows of every file: from the metadata of files that have not changed, else counted by Spark."""
     found: dict[str, int] = {}
     roots = sorted(scan.roots)  # a file of two roots is read twice, and its rows count twice
-    twice = any(below(root, roots[:place]) for place, root in enumerate(roots))
+    twice = any(is_below(root, roots[:place]) for place, root in enumerate(roots))
     for root in () if twice else scan.datasets:
         found |= _rows_known(root, files)
     unknown = [f"{file.size} {file.mtime} {path}" for path, file in files.items() if path not in found]

@@ -34,7 +34,7 @@ from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.sources.arrow_reader import FileResult, RowSummaries, collect_summary, store_summaries
 from geoskip.sources.bound_indexes import texts_of
-from geoskip.sources.listed_files import ListedFile, below
+from geoskip.sources.listed_files import ListedFile, is_below
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
@@ -199,7 +199,7 @@ class SimulatedLayout:
         found = np.ones(len(snapshot.files), dtype=bool)
         if list(scan.roots) != list(self.rows.state.relation.roots):
             paths = snapshot.files.column("path").to_pylist()
-            found = np.array([below(uri, scan.roots) for uri in paths], dtype=bool)
+            found = np.array([is_below(uri, scan.roots) for uri in paths], dtype=bool)
         return found & scan.keep_mask(snapshot, ()) if scan.folders and found.any() else found
 
     def keep_masks(self, scan: ScanCondition, usable: Sequence[Index]) -> tuple[Mask, ...]:

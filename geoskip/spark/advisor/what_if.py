@@ -27,7 +27,7 @@ from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot, bytes_of
 from geoskip.report import count_of
 from geoskip.sources.dependencies import reason_unusable
-from geoskip.sources.listed_files import below
+from geoskip.sources.listed_files import is_below
 from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.advisor.simulated_layout import SimulatedLayout, sample_rows, simulate_layout
@@ -60,7 +60,7 @@ class QueriedFiles:
         uris = self.state.files.columns[0]
         found = np.ones(len(uris), dtype=bool)
         if list(scan.roots) != list(self.state.relation.roots):
-            found = np.array([below(uri, scan.roots) for uri in uris.to_pylist()], dtype=bool)
+            found = np.array([is_below(uri, scan.roots) for uri in uris.to_pylist()], dtype=bool)
         return found & scan.keep_mask(self._snapshot, ()) if scan.folders and found.any() else found
 
     def keep_mask(self, scan: ScanCondition, snapshot: Snapshot, usable: Sequence[Index]) -> Flags:

@@ -30,7 +30,7 @@ from geoskip.sources.arrow_reader import (
 )
 from geoskip.sources.bound_indexes import texts_of, typed_columns
 from geoskip.sources.expression_tasks import PAYLOAD, ExpressionPlan, expanding_task, reading_task
-from geoskip.sources.footers import IndexPlan, is_readable, unquoted
+from geoskip.sources.footers import IndexPlan, is_readable, unquote_name
 from geoskip.sources.listed_files import ListedFile
 from geoskip.spark.analysis import arrow_type
 from geoskip.spark.build.listing import SourceState
@@ -97,7 +97,7 @@ def compute_expressions(
     share = [named[i::tasks] for i in range(tasks)]
     fields = {field.name.lower() if not case_sensitive else field.name: field for field in state.frame.schema.fields}
     try:
-        names = [unquoted(name) for name, _ in plan.columns]
+        names = [unquote_name(name) for name, _ in plan.columns]
         typed = [fields[name if case_sensitive else name.lower()] for name in names]
         given = [T.StructField(field.name, field.dataType) for field in typed]
         schema = T.StructType([T.StructField(PAYLOAD, T.BinaryType()), *given])

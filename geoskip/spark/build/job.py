@@ -28,7 +28,7 @@ from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.dependencies import ID_OF
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import ListedFile
-from geoskip.sources.sampled_values import prepared
+from geoskip.sources.sampled_values import prepare_entries
 from geoskip.sources.worker_tasks import tasks_of
 from geoskip.spark.analysis import arrow_type, columns_for
 from geoskip.spark.build.distinct_values import compute_expressions, expression_plan
@@ -167,4 +167,4 @@ def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list
         fields = state.frame.select(*columns_for(state.frame, state.relation.texts_of(index))).schema.fields
         return [arrow_type(field) for field in fields]
 
-    return prepared(entries, list(state.files), reads, types)
+    return prepare_entries(entries, list(state.files), reads, types)

@@ -7,7 +7,7 @@ from typing import Any
 
 from geoskip.errors import ConflictError, DatasetNotFoundError
 from geoskip.lifecycle.log import age
-from geoskip.sources.listed_files import below
+from geoskip.sources.listed_files import is_below
 from geoskip.spark.build.listing import listing
 from geoskip.spark.dataset.rewrite_folders import JOURNAL, folder_at, journal_of, remove_files
 from geoskip.spark.dataset.source import DatasetSource
@@ -55,7 +55,7 @@ def remove_replaced(source: DatasetSource, retain: timedelta) -> tuple[str, ...]
 
 
 def _check_unused(source: DatasetSource, old: str, used: set[str]) -> None:
-    if reading := [folder for folder in used if below(folder, [old])]:
+    if reading := [folder for folder in used if is_below(folder, [old])]:
         raise ConflictError(
             f"{source.name} still reads {reading[0]}, as after a rewrite that was interrupted: rewrite() it once more, "
             "then remove what that has replaced"
@@ -66,7 +66,7 @@ def _check_known(source: DatasetSource, journal: dict[str, Any]) -> None:
     """Raise where an old folder has files that the rewrite did not see."""
     known = {(uri, size, mtime) for uri, size, mtime in [*journal["files"], *(journal.get("others") or ())]}
     folders = sorted({uri.rpartition("/")[0] for uri, *_ in journal["files"]})
-    folders = [str(journal["from"]), *(each for each in folders if not below(each, [str(journal["from"])]))]
+    folders = [str(journal["from"]), *(each for each in folders if not is_below(each, [str(journal["from"])]))]
     for folder in folders:
         parent, _, name = folder.rpartition("/")
         if not folder_at(parent).exists(name):

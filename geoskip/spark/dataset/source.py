@@ -36,7 +36,15 @@ from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_th
 from geoskip.metadata import Header, IndexEntry
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.built_rows import BuiltRows
-from geoskip.sources.listed_files import UNNAMEABLE, FileListing, ListedFile, below, glob_pattern, is_glob, local_etag
+from geoskip.sources.listed_files import (
+    UNNAMEABLE,
+    FileListing,
+    ListedFile,
+    glob_pattern,
+    is_below,
+    is_glob,
+    local_etag,
+)
 from geoskip.sources.settings import CHANGED, recorded_settings, values_of
 from geoskip.spark.analysis import bind, relation_of, sentence
 from geoskip.spark.build.job import build
@@ -359,7 +367,7 @@ class SparkData:
         for folder in self.state.files.folders:
             while folder not in found:
                 found.add(folder)
-                folder = folder.rpartition("/")[0] if below(folder, [self.root]) else folder
+                folder = folder.rpartition("/")[0] if is_below(folder, [self.root]) else folder
         return found
 
     def header(self) -> Header:
@@ -394,7 +402,9 @@ class SparkData:
             return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
         globs = [glob_pattern(qualify(self.source.spark, path)) for path in self.source.paths or () if is_glob(path)]
         uris = [self._uri(path) for path in paths.to_pylist()]
-        seen = pa.array([below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_())
+        seen = pa.array(
+            [is_below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_()
+        )
         if not restricted:
             return seen
         listed = pc.is_in(pa.array(uris, pa.string()), value_set=self.state.files.columns[0])
@@ -428,7 +438,7 @@ class SparkData:
         return _reader_texts(self.built.readers)
 
     def _select_files(self, paths: Sequence[str]) -> list[ListedFile]:
-        return self.state.files.among(map(self._uri, paths))
+        return self.state.files.select(map(self._uri, paths))
 
     def _uri(self, path: str) -> str:
         return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"

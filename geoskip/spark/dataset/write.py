@@ -29,7 +29,7 @@ from geoskip.layout.layout_report import layout_name, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import bytes_of
-from geoskip.sources.listed_files import below, is_glob
+from geoskip.sources.listed_files import is_below, is_glob
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.analysis import (
     analysis_error,
@@ -234,7 +234,7 @@ def _check_not_read(frame: DataFrame, place: str) -> None:
     """Raise where rows are read from the folder that is overwritten, since Spark empties it first."""
     root = _canonical_uri(qualify(frame.sparkSession, place))
     folders = {unquote(file).rpartition("/")[0] for file in _input_files(frame)}
-    if any(below(_canonical_uri(folder), [root]) for folder in folders):
+    if any(is_below(_canonical_uri(folder), [root]) for folder in folders):
         raise InvalidSpecificationError(
             f"the rows are read from {place}, which an overwrite empties first: write to another folder, or arrange "
             "what is there by dataset(spark, path).rewrite(layout)"

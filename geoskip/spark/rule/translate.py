@@ -50,7 +50,7 @@ from geoskip.registry import SPELLINGS, current
 from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, versioned_identity
 from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
 from geoskip.rewrite.sql_functions import Template
-from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.bound_indexes import quote_if_needed
 from geoskip.types import sql_type
 
 Json = Mapping[str, Any]
@@ -107,7 +107,7 @@ class Translator:
         if "opaque" in node:
             return Opaque(node["opaque"], tuple(map(self.names, node.get("columns", ()))))
         if "column" in node:
-            return Column(self.names(quoted(node["column"])), type_name(node["type"]))
+            return Column(self.names(quote_if_needed(node["column"])), type_name(node["type"]))
         children = tuple(map(self.predicate, node.get("children", ())))
         if any(_is_collated(child) for child in children):
             return _of_collated(node, children)
@@ -294,7 +294,7 @@ def _geometry(data: bytes, kind: str) -> Predicate:
 def _field(child: Predicate, node: Json) -> Predicate:
     kind = type_name(node["type"])
     if isinstance(child, Column):
-        return Column(f"{child.name}.{quoted(node['field'])}", kind)
+        return Column(f"{child.name}.{quote_if_needed(node['field'])}", kind)
     return Call("getfield", (child, Literal(node["field"], "string")), node["class"], (), kind)
 
 
