@@ -148,7 +148,7 @@ def _lower_files(ordered: Ints, at: int, files: int, mean: float) -> int:
     than rows, where there are enough of these.
     """
     is_lower_equal, is_upper_equal = ((side == side[:, :1]).all() for side in (ordered[:, :at], ordered[:, at:]))
-    most, upper = (1 + _EVEN) * mean, ordered.shape[1] - at
+    most, upper = (1 + _EVEN) * mean, int(ordered.shape[1]) - at
     n: float = files * at / ordered.shape[1]
     if is_lower_equal and not is_upper_equal:
         n = float(np.ceil(at / most))
