@@ -151,9 +151,9 @@ def _lower_files(ordered: Ints, at: int, files: int, mean: float) -> int:
     most, upper = (1 + _EVEN) * mean, int(ordered.shape[1]) - at
     n: float = files * at / ordered.shape[1]
     if is_lower_equal and not is_upper_equal:
-        n = float(np.ceil(at / most))
+        n = np.ceil(at / most)
     elif is_upper_equal and not is_lower_equal:
-        n = files - float(np.ceil(upper / most))
+        n = files - np.ceil(upper / most)
     return min(max(round(n), files - upper, 1), at, files - 1)
 
 
