@@ -135,7 +135,7 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
             if isinstance(call, Call) and not (direct and _has_constants(call) and read[call] < 2):
                 admit(_of_call(call, geometry=not pair), vertex)
         for sides in dict.fromkeys([tuple(columns), tuple(side for side in _sides(vertex) if side in expressions)]):
-            several = [index for side in sides for index in _built(MinMax, [side])]
+            several = [index for side in sides for index in _specify(MinMax, [side])]
             alone = any(serves([index], vertex, templates) for index in several)
             if 1 < len(several) <= _MOST_TOGETHER and not alone and serves(several, vertex, templates):
                 found.update((str(index), index) for index in several if str(index) not in found)
@@ -236,21 +236,21 @@ def _of_columns(vertex: Predicate, columns: Sequence[Column]) -> Iterator[Index]
         if sql_type(column.type).kind in ("map", "array"):  # which have no order
             continue
         if column.type == "geometry" or sql_type(column.type).kind == "binary":
-            yield from _built(GeoBox, [column], _BOXES)
+            yield from _specify(GeoBox, [column], _BOXES)
         for kind, variants in _VARIANTS.items():
-            yield from _built(kind, [column], variants)
+            yield from _specify(kind, [column], variants)
 
 
 def _of_call(call: Call, *, geometry: bool) -> Iterator[Index]:
     """Iterate over indexes of what a call returns; of geometries if no pair of numbers stands for them."""
     if call.type in ("geometry", "binary"):
-        yield from _built(GeoBox, [call], _BOXES if geometry else ())
+        yield from _specify(GeoBox, [call], _BOXES if geometry else ())
         return
     extractions = list(_extractions(call))
     yield from extractions
     for kind in _VARIANTS:
         if not (extractions and kind is ValueList):  # it would store the same
-            yield from _built(kind, [call])
+            yield from _specify(kind, [call])
 
 
 def _extractions(call: Call) -> Iterator[Index]:
@@ -282,7 +282,7 @@ def _pairs(numbers: Sequence[Predicate]) -> list[list[Index]]:
     columns = [node for node in numbers if isinstance(node, Column)]
     chosen = (columns if len(columns) > 1 else numbers)[:_MOST_TOGETHER]
     apart = (pair for pair in itertools.permutations(chosen, 2) if columns_of(pair[0]).isdisjoint(columns_of(pair[1])))
-    return [list(_built(GeoBox, pair, _BOXES)) for pair in apart]
+    return [list(_specify(GeoBox, pair, _BOXES)) for pair in apart]
 
 
 def _one_order(
@@ -321,7 +321,7 @@ def _distances(vertex: Predicate, expressions: Sequence[Predicate]) -> Iterator[
         for point in points:
             ordered = name in _ORDERED or point == tuple(sorted(point, key=expressions.index))
             if ordered and not metric.refusal([node.type or "" for node in point]):
-                yield from _built(MetricDist, point, ({"metric": name},))
+                yield from _specify(MetricDist, point, ({"metric": name},))
 
 
 def _probe(index: Index, vertex: Predicate) -> Index:
@@ -341,7 +341,7 @@ def _is_number(node: Predicate) -> bool:
     return sql_type(node.type).is_numeric
 
 
-def _built(
+def _specify(
     kind: Callable[..., Index], over: Sequence[Predicate], variants: Iterable[Mapping[str, Any]] = ({},)
 ) -> Iterator[Index]:
     """Iterate over the indexes of a kind over some expressions that can be specified."""

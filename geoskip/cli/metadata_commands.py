@@ -113,7 +113,7 @@ def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
     """Counts of files new or changed since the snapshot, and of those gone; None if not to be seen."""
     from geoskip.engines.folder_listing import locate, table_format
     from geoskip.engines.matched_snapshot import FileMatch
-    from geoskip.engines.table_listing import listed_now
+    from geoskip.engines.table_listing import list_files
     from geoskip.errors import GeoskipError
     from geoskip.stores.log_files import local_path
 
@@ -121,7 +121,7 @@ def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
     try:
         if root is None or not is_local(path) or Path(path).is_file() or not Path(root).is_dir() or locate(root)[1]:
             return None
-        match = FileMatch.of(snapshot, listed_now(root))
+        match = FileMatch.of(snapshot, list_files(root))
     except (GeoskipError, OSError):
         return None
     # what an older version of a table has stays in the metadata

@@ -21,7 +21,7 @@ _WIDENED = frozenset(["typeWidening", "typeWidening-preview"])
 _MAPPED = "delta.columnMapping.mode"
 
 
-def listed_table(root: str, below: str) -> FolderListing:
+def list_table(root: str, below: str) -> FolderListing:
     """List the files of a table's latest version, of all or of those in one of its folders."""
     try:
         table = open_table(root, "a Delta table")

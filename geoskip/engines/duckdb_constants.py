@@ -40,7 +40,7 @@ def text_as(kind: str, text: str, *, utc: bool) -> Constant | None:
         case "TIMESTAMP" if _DAY_TEXT.fullmatch(text):
             return _moment("time", text)
         case "TIMESTAMP WITH TIME ZONE":
-            return instant_of(text, utc=utc)
+            return zoned_time(text, utc=utc)
         case "BLOB" if text.isascii() and "\\" not in text:
             return Constant("binary", text.encode())
         case "BLOB" if re.fullmatch(r"(\\x[0-9A-Fa-f]{2})+", text):
@@ -48,7 +48,7 @@ def text_as(kind: str, text: str, *, utc: bool) -> Constant | None:
     return None
 
 
-def instant_of(text: str, *, utc: bool) -> Constant | None:
+def zoned_time(text: str, *, utc: bool) -> Constant | None:
     """A text as an instant: with an offset, or in a session whose zone is UTC; else None."""
     if found := _ZONED_TEXT.fullmatch(text):
         moment = _moment("zoned time", found[1])

@@ -22,7 +22,7 @@ from typing import Any
 import shapely
 
 from geoskip.engines.constant_bounds import Constant, Engine
-from geoskip.engines.duckdb_constants import EXACT_IN, fits, instant_of, is_exact, scale_of, text_as
+from geoskip.engines.duckdb_constants import EXACT_IN, fits, is_exact, scale_of, text_as, zoned_time
 from geoskip.engines.duckdb_geometries import distance_compared, shape, spatial_operand
 from geoskip.engines.duckdb_scopes import Json, fold_case
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
@@ -194,7 +194,7 @@ class _ConditionReader:
             case "timestamp_ntz", "text":
                 found = text_as("TIMESTAMP", constant.value, utc=self.utc)
             case "timestamp", "text":
-                found = self._as_column(column, instant_of(constant.value, utc=self.utc) or Constant("odd text"))
+                found = self._as_column(column, zoned_time(constant.value, utc=self.utc) or Constant("odd text"))
             case "timestamp_ntz", "date":
                 found = Constant("time", constant.value * _MICROSECONDS)
             case "timestamp", "date" if self.utc:

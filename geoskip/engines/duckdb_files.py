@@ -25,7 +25,7 @@ from geoskip.engines.duckdb_scopes import GLOB_MARKS, fold_case
 from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, quote_name
 from geoskip.engines.files import KeptFiles, files
 from geoskip.engines.folder_listing import FolderListing, locate, table_format
-from geoskip.engines.table_listing import listed_now, refuse_unlike
+from geoskip.engines.table_listing import list_files, refuse_unlike
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.predicates import Column, Predicate, walk
 from geoskip.report import Scan
@@ -265,7 +265,7 @@ class ParquetFiles:
     def _listing(self, root: str, below: str = "") -> FolderListing:
         """The files of a dataset or of a folder in it, listed once a statement."""
         if (root, below) not in self.listings:
-            self.listings[root, below] = listed_now(root, below)
+            self.listings[root, below] = list_files(root, below)
         return self.listings[root, below]
 
     def _bytes(self, names: Sequence[str]) -> int:

@@ -138,7 +138,7 @@ class _Walk:
         """
         tables = list(_tables(node["from_table"]))
         self.of_ctes.update(id(ref) for ref in tables if ref["type"] == "BASE_TABLE" and self._cte(ref, ctes))
-        passed = self._through(node, above, tables) if above else []
+        passed = self._push_down(node, above, tables) if above else []
         where = [] if node.get("sample") else [*_conjuncts(node["where_clause"]), *passed]
         found = self._refs(node["from_table"], where, tables, ctes)
         rest = [value for key, value in node.items() if key not in ("from_table", "cte_map")]
@@ -217,7 +217,7 @@ class _Walk:
 
     # ---- through derived tables
 
-    def _through(self, node: Json, above: list[Json], tables: list[Json]) -> list[Json]:
+    def _push_down(self, node: Json, above: list[Json], tables: list[Json]) -> list[Json]:
         """Conditions on a query's output, as conditions on the rows of its FROM."""
         if not self._only_projects(node):
             return []

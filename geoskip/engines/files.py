@@ -27,7 +27,7 @@ from geoskip.engines.folder_listing import FolderListing, locate
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
-from geoskip.engines.table_listing import listed_now
+from geoskip.engines.table_listing import list_files
 from geoskip.engines.time_texts import is_utc, zone_of
 from geoskip.engines.usable_indexes import schema_types, types_of_schema, usable, without_old_times
 from geoskip.errors import InvalidSpecificationError, MetadataError
@@ -92,7 +92,7 @@ def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadat
     files of then. ``store`` and ``metadata`` are those of :func:`files`.
     """
     root, below = locate(path)
-    found = listed_now(root, below)
+    found = list_files(root, below)
     try:
         snapshot = latest_snapshot(root, store_of(root, store, metadata))
     except MetadataError:  # the questions report it
@@ -148,7 +148,7 @@ def files(
         raise InvalidSpecificationError(f"listing= is what geoskip.listing(path) returns, got {listing!r}")
     if time_zone is not None and not is_utc(time_zone) and zone_of(time_zone) is None:
         raise InvalidSpecificationError(f"time_zone= is a name such as 'Europe/Oslo' or 'UTC', got {time_zone!r}")
-    found = listing if listing is not None else listed_now(root, below)
+    found = listing if listing is not None else list_files(root, below)
     if (found.root, found.below) != (root, below):
         raise InvalidSpecificationError(
             f"listing= is of {os.path.join(found.root, found.below)}, the files are asked of "
@@ -337,7 +337,7 @@ class _Question:
 
     def _as_indexed(self, predicate: Predicate) -> Predicate:
         """A condition with the names that metadata have for its columns."""
-        return predicate if self.found.columns is None else self.found.columns.named_as_indexed(predicate)
+        return predicate if self.found.columns is None else self.found.columns.rename_columns(predicate)
 
     def _decide(
         self, snapshot: Snapshot, predicate: Predicate, entries: Sequence[IndexEntry], among: Mask | None = None

@@ -79,7 +79,7 @@ class IcebergColumns:
         ids: dict[str, str] = {}
         for column in schema.fields:
             name = names.lasting_name(column, None).lower()
-            inner = _inner(column.field_type)
+            inner = _inner_fields(column.field_type)
             text = f"{column.field_id}{' ' + names.ids(column) if inner else ''}"
             if column.field_id in mapped:
                 text += f" in files as {mapped[column.field_id]}"
@@ -94,7 +94,7 @@ class IcebergColumns:
             fields,
         )
 
-    def named_as_indexed(self, predicate: Predicate) -> Predicate:
+    def rename_columns(self, predicate: Predicate) -> Predicate:
         """The predicate with lasting names; a name that is no column gets one that no index has."""
 
         def rename(node: Predicate) -> Predicate:
@@ -187,8 +187,8 @@ def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: boo
             return f"its column {there.name} is {'without a field id' if number < 0 else 'another one of this name'}"
         if by_id and str(each.field_type) == "double" and pa.types.is_float32(there.type):
             return f"its column {there.name} is of floats, in the table of doubles"
-        inner = _inner(each.field_type)
-        if inner and (why := _difference(inner, _inside(there.type), of_files, by_id)) is not None:
+        inner = _inner_fields(each.field_type)
+        if inner and (why := _difference(inner, _arrow_fields(there.type), of_files, by_id)) is not None:
             return f"{why} in {each.name}"
     ids = {each.field_id for each in fields}
     for left in by_name.values():
@@ -204,7 +204,7 @@ def _id(column: pa.Field) -> int:
     return int((column.metadata or {}).get(_ID, -1))
 
 
-def _inside(kind: pa.DataType) -> list[pa.Field]:
+def _arrow_fields(kind: pa.DataType) -> list[pa.Field]:
     """The fields in a nested type of Arrow, named as Iceberg names those of lists and maps."""
     if pa.types.is_map(kind):
         return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
@@ -213,7 +213,7 @@ def _inside(kind: pa.DataType) -> list[pa.Field]:
     return [kind.value_field.with_name("element")] if hasattr(kind, "value_field") else []
 
 
-def _inner(kind: Any) -> Sequence[Any]:
+def _inner_fields(kind: Any) -> Sequence[Any]:
     """The fields in a nested type of Iceberg; none of a plain one."""
     found: Sequence[Any] = kind.fields if kind.is_struct else ()
     inside = (getattr(kind, name, None) for name in ("element_field", "key_field", "value_field"))
@@ -248,7 +248,7 @@ class _Names:
     def ids(self, above: Any) -> str:
         """The ids of the fields in a column, with their lasting names."""
         parts = []
-        for each in _inner(above.field_type):
-            inner = f"({self.ids(each)})" if _inner(each.field_type) else ""
+        for each in _inner_fields(above.field_type):
+            inner = f"({self.ids(each)})" if _inner_fields(each.field_type) else ""
             parts.append(f"{each.field_id}={self.lasting_name(each, above.field_id)}{inner}")
         return " ".join(parts)

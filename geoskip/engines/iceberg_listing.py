@@ -31,7 +31,7 @@ _THREADS = 8
 _EPOCH = date(1970, 1, 1)
 
 
-def listed_table(root: str, below: str) -> FolderListing:
+def list_table(root: str, below: str) -> FolderListing:
     """List the data files of a table or of a folder in it, of the version whose metadata file is given.
 
     Raises InvalidSpecificationError where the version, or a file of it, is not to be had.
@@ -46,7 +46,7 @@ def listed_table(root: str, below: str) -> FolderListing:
         raise InvalidSpecificationError(
             f"{root} is a table of Iceberg, and pyiceberg cannot read {place} or a manifest of it: {why}"
         ) from error
-    return replace(found, below=below) if not below or below.endswith(_METADATA) else _inside(found, below)
+    return replace(found, below=below) if not below or below.endswith(_METADATA) else _restrict(found, below)
 
 
 def open_table(root: str, below: str = "") -> Any:
@@ -134,7 +134,7 @@ def _list_version(root: str, place: str, _stamp: int) -> FolderListing:
     )  # fmt: skip
 
 
-def _inside(found: FolderListing, below: str) -> FolderListing:
+def _restrict(found: FolderListing, below: str) -> FolderListing:
     """The listing of one folder or file of a table."""
     chosen = pa.array([f"{path}/".startswith(f"{below}/") for path in found.path.to_pylist()], pa.bool_())
     return FolderListing(

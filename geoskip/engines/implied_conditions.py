@@ -394,7 +394,7 @@ class Builder:
         return EngineCondition(holds(op, negated=op == "!="), holds(NEGATED[op], negated=op != "!="))
 
 
-def _read_by(part: object) -> Iterable[str]:
+def _columns_read(part: object) -> Iterable[str]:
     match part:
         case EngineCondition(true, false):
             return columns_of(true) | columns_of(false)
@@ -406,7 +406,7 @@ def _read_by(part: object) -> Iterable[str]:
 
 
 def _opaque(text: str, *parts: object) -> EngineCondition:
-    opaque = Opaque(text, tuple(sorted(set(chain.from_iterable(map(_read_by, parts))))))
+    opaque = Opaque(text, tuple(sorted(set(chain.from_iterable(map(_columns_read, parts))))))
     return EngineCondition(opaque, opaque)
 
 

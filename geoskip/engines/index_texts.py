@@ -50,33 +50,33 @@ class TextBinder:
         NeedsSparkError
             For SQL that only Spark evaluates.
         """
-        if text in self.types and self._meant(text, list(self.types)) is not None:
+        if text in self.types and self._matching_name(text, list(self.types)) is not None:
             return Column(quote_if_needed(text), self.types[text])
         return _Parser(self, index, text).whole()
 
     def column(self, index: Index, parts: list[str]) -> Column:
         """Column or nested field that a path of names means."""
-        known = self._meant(parts[0], list(self.types))
+        known = self._matching_name(parts[0], list(self.types))
         if known is None:
-            raise self._unread(index, parts[0]) or self._unknown(index, parts[0])
+            raise self._unread_column(index, parts[0]) or self._unknown_column(index, parts[0])
         name, kind = quote_if_needed(known), sql_type(self.types[known])
         for part in parts[1:]:
             fields = dict(kind.fields)
-            found = self._meant(part, list(fields))
+            found = self._matching_name(part, list(fields))
             if found is None:
                 shown = f"is {kind.name}" if not fields else f"has the fields {', '.join(fields)}"
                 raise UnknownColumnError(f"{index}: there is no {part} in {name}, which {shown}")
             name, kind = f"{name}.{quote_if_needed(found)}", fields[found]
         return Column(name, kind.name)
 
-    def _meant(self, name: str, names: list[str]) -> str | None:
+    def _matching_name(self, name: str, names: list[str]) -> str | None:
         if self.case_sensitive:
             return name if name in names else None
         found = [one for one in names if one.lower() == name.lower()]
         return found[0] if len(found) == 1 else None
 
-    def _unread(self, index: Index, name: str) -> UnsupportedColumnError | None:
-        kind = self.unread.get(self._meant(name, list(self.unread)) or "")
+    def _unread_column(self, index: Index, name: str) -> UnsupportedColumnError | None:
+        kind = self.unread.get(self._matching_name(name, list(self.unread)) or "")
         if kind is None:
             return None
         out = (
@@ -84,7 +84,7 @@ class TextBinder:
         )
         return UnsupportedColumnError(f"{index} cannot be built: {name} is {kind}, which Spark does not read; {out}")
 
-    def _unknown(self, index: Index, name: str) -> UnknownColumnError:
+    def _unknown_column(self, index: Index, name: str) -> UnknownColumnError:
         return UnknownColumnError(f"{index}: {UnknownColumnError.of(name, self.types)}")
 
 
@@ -119,13 +119,13 @@ class _Parser:
             raise self.refusal()
         if self._peek() == "(" and not token.startswith("`"):
             return self._call(token)
-        parts = [_plain(token)]
+        parts = [_unquote(token)]
         while self._peek() == ".":
             self._next()
             kind, token = self._next()
             if kind != "name":
                 raise self.refusal()
-            parts.append(_plain(token))
+            parts.append(_unquote(token))
         return self.binder.column(self.index, parts)
 
     def _call(self, name: str) -> Predicate:
@@ -170,7 +170,7 @@ class _Parser:
         )
 
 
-def _plain(name: str) -> str:
+def _unquote(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 

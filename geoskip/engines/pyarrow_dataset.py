@@ -25,7 +25,7 @@ from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.engines.folder_listing import FolderListing, locate, table_format
 from geoskip.engines.iceberg_columns import IcebergColumns
 from geoskip.engines.scan_reports import remember
-from geoskip.engines.table_listing import listed_now, refuse_inside, refuse_unlike
+from geoskip.engines.table_listing import list_files, refuse_inside, refuse_unlike
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import FALSE, TRUE, And, Predicate
 from geoskip.stores.base import Store
@@ -94,7 +94,7 @@ def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:
         return _of_delta(path, caller)
     if kind is None:
         return ds.dataset(os.path.abspath(os.fspath(path)), format="parquet", partitioning="hive")
-    found = refuse_unlike(listed_now(root, below), caller)
+    found = refuse_unlike(list_files(root, below), caller)
     assert found.columns is not None
     form, system, head = ds.ParquetFileFormat(), LocalFileSystem(), found.root.rstrip("/") + "/"
     fragments = [form.make_fragment(head + name, system) for name in found.path.to_pylist()]

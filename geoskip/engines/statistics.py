@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 
 from geoskip.engines.folder_listing import FOLDER, locate
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
-from geoskip.evaluation.value_texts import rounded_outwards, texts_of
+from geoskip.evaluation.value_texts import round_outwards, texts_of
 from geoskip.indexes.file_statistics import FileStatistics
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot
@@ -163,7 +163,7 @@ def statistics_of(store: Store) -> pa.Table:
         for entry in snapshot.header.entries
         for columns in _index_columns(entry, snapshot, sizes.get(entry.name, 0))
     ]
-    tables += [_table(base, _unread(entry, snapshot)) for entry in snapshot.header.unread]
+    tables += [_table(base, _unread_columns(entry, snapshot)) for entry in snapshot.header.unread]
     about = {"version": VERSION, "snapshot": snapshot.header.number, "root": snapshot.header.root}
     found = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
     return found.replace_schema_metadata({f"geoskip.statistics.{name}": str(value) for name, value in about.items()})
@@ -212,7 +212,7 @@ def _table(base: Columns, columns: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_arrays(values, schema=SCHEMA)
 
 
-def _unread(entry: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+def _unread_columns(entry: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:
     """The columns of an index that cannot be read here: its names, and why nothing more is known."""
     name, spec = entry.get("name"), entry.get("index")
     why = entry.get("why") or f"{name} is of a kind that is unknown here: import the module that defines it"
@@ -256,7 +256,7 @@ def _bound(bound: pa.Array, kind: str, end: str) -> Columns:
         bound = pc.if_else(pc.equal(bound, 0), pa.scalar(0, bound.type), bound)
     found = {f"{end}_value": texts_of(bound, kind)}
     if sql_type(kind).is_numeric:
-        numbers = rounded_outwards(bound, up=end == "max")
+        numbers = round_outwards(bound, up=end == "max")
         found[f"{end}_number"] = pa.array(numbers, mask=np.asarray(bound.is_null()))
     elif pa.types.is_date(bound.type) or pa.types.is_timestamp(bound.type):
         micros = pc.multiply(bound.cast(pa.int32()).cast(pa.int64()), _DAY) if pa.types.is_date(bound.type) else bound

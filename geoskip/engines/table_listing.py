@@ -11,7 +11,7 @@ _LISTINGS = {"Delta": "delta_listing", "Iceberg": "iceberg_listing"}
 """The modules that list tables, by format."""
 
 
-def listed_now(root: str, below: str = "") -> FolderListing:
+def list_files(root: str, below: str = "") -> FolderListing:
     """List the files of a folder or of one below it; of a table those of its latest version.
 
     Raises InvalidSpecificationError for a table of Hudi, and for one of another format that cannot be read.
@@ -20,7 +20,7 @@ def listed_now(root: str, below: str = "") -> FolderListing:
     if kind is None:
         return list_folder(root, below)
     if kind in _LISTINGS:
-        found: FolderListing = import_module(f"geoskip.engines.{_LISTINGS[kind]}").listed_table(root, below)
+        found: FolderListing = import_module(f"geoskip.engines.{_LISTINGS[kind]}").list_table(root, below)
         return found
     raise InvalidSpecificationError(
         f"{root} is a table of {kind}, whose files are those that its timeline names: without Spark geoskip does not "

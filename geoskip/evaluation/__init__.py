@@ -139,7 +139,7 @@ def outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outco
         return found
     evaluation = _current.get()
     if evaluation is None:
-        return _otherwise(node, over, values)
+        return _part_outcomes(node, over, values)
     key = (values.token, over, node)
     if key not in evaluation.known:
         evaluation.known[key] = _ask_engine(evaluation, node, over, values)
@@ -179,10 +179,10 @@ def _ask_engine(evaluation: _Evaluation, node: Predicate, over: Predicate, value
             return found
         if found is not None:
             evaluation.report(f"{node} was evaluated to {found.shape} outcomes for {len(values)} values")
-    return _otherwise(node, over, values)
+    return _part_outcomes(node, over, values)
 
 
-def _otherwise(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
+def _part_outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
     """Evaluate the parts of a condition that the engine did not answer as a whole."""
     match node:
         case Not(child):

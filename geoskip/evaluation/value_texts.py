@@ -132,11 +132,11 @@ def _fields_of(rest: int, first: int, last: int) -> str:
 Reals = NDArray[np.float64]
 
 
-def rounded_outwards(values: pa.Array, *, up: bool) -> Reals:
+def round_outwards(values: pa.Array, *, up: bool) -> Reals:
     """Return numbers as doubles, NaN for null: the next double above or below where a number is none.
 
     >>> large = pa.array([2**53 + 1, None])
-    >>> rounded_outwards(large, up=True) - 2**53, rounded_outwards(large, up=False) - 2**53
+    >>> round_outwards(large, up=True) - 2**53, round_outwards(large, up=False) - 2**53
     (array([ 2., nan]), array([ 0., nan]))
     """
     if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):

@@ -281,7 +281,7 @@ def runs_within(values: pa.Array, intervals: Intervals) -> list[tuple[int, int]]
         found = pc.is_in(values, pa.array([low for low, _ in intervals], values.type))
         return [(at, at + 1) for at in np.flatnonzero(found.to_numpy(zero_copy_only=False)).tolist()]
     ends = [end for interval in intervals for end in interval if end is not None]
-    places = _begins(values, ends)
+    places = _search(values, ends)
     if intervals[0][0] is None:
         places.insert(0, 0)
     if intervals[-1][1] is None:
@@ -292,7 +292,7 @@ def runs_within(values: pa.Array, intervals: Intervals) -> list[tuple[int, int]]
 _FEW = 64
 
 
-def _begins(values: pa.Array, ends: Sequence[Any]) -> list[int]:
+def _search(values: pa.Array, ends: Sequence[Any]) -> list[int]:
     """The places where the keys from each of some ascending ends on begin."""
     real = pa.types.is_floating(values.type)
     if real or pa.types.is_integer(values.type):

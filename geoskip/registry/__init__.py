@@ -104,7 +104,7 @@ def maps(*functions: Any, index: type | tuple[type, ...]) -> Callable[[F], F]:
     references = _references(functions, "maps() needs the functions that it maps")
 
     def register(rule: F) -> F:
-        together, optional = _taken(rule, kinds)
+        together, optional = _rule_arguments(rule, kinds)
         current().add_mapping(Mapping(references, kinds, rule, together, optional))
         return rule
 
@@ -239,7 +239,7 @@ def _references(functions: Iterable[Any], says: str) -> tuple[Reference, ...]:
     return found
 
 
-def _taken(rule: Any, kinds: tuple[type, ...]) -> tuple[bool, frozenset[int]]:
+def _rule_arguments(rule: Any, kinds: tuple[type, ...]) -> tuple[bool, frozenset[int]]:
     """True if a rule takes one index of each kind at once, and the kinds that may be missing."""
     if len(kinds) > 1 and callable(rule):
         try:

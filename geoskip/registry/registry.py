@@ -83,7 +83,7 @@ class FunctionProperties:
         return {name: word for name, word in words.items() if word is not None}
 
 
-def _overlaid(old: FunctionProperties, new: FunctionProperties) -> FunctionProperties:
+def _overlay(old: FunctionProperties, new: FunctionProperties) -> FunctionProperties:
     return replace(old, **new.to_dict())
 
 
@@ -269,7 +269,7 @@ class Registry:
     def properties_of(self, call: Call) -> FunctionProperties | None:
         """Return the properties of a call's function; of each property the newest declaration counts."""
         found = [p for p in self._said.of(call) if p.function.is_called(call)]
-        return functools.reduce(_overlaid, found) if found else None
+        return functools.reduce(_overlay, found) if found else None
 
     def function_of(self, call: Call) -> Callable[..., Any] | None:
         """Return the function that computes this call from plain values, or None."""

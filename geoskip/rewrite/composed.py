@@ -96,7 +96,7 @@ def choice(node: Predicate) -> Predicate | None:
         case (
             StartsWith(Call() as call) | EndsWith(Call() as call) | Contains(Call() as call) | Like(Call() as call)
         ) if is_builtin(call):
-            return _chosen(call, lambda part: _null_outcome(part) or replace(node, child=part))
+            return _test_branches(call, lambda part: _null_outcome(part) or replace(node, child=part))
         case IsNull(Call("if", (test, *parts)) as call) if is_builtin(call):
             return _if(call, test, [_is_null(part) for part in parts])
         case IsNull(Call("coalesce" | "greatest" | "least", parts) as call) if is_builtin(call):
@@ -113,7 +113,7 @@ def _comparison(node: Comparison, call: Call) -> Predicate | None:
 
     match call.name.lower():
         case "if" | "coalesce" if op != "<=>":
-            return _chosen(call, test)
+            return _test_branches(call, test)
         case "if" | "coalesce":  # TRUE where the values are equal, FALSE otherwise
             equal = choice(replace(node, op="="))
             return None if equal is None else Call("coalesce", (equal, FALSE), type="boolean")
@@ -121,14 +121,14 @@ def _comparison(node: Comparison, call: Call) -> Predicate | None:
             return _extreme(op, call.args, literal, ("<", "<="))
         case "least":
             return _extreme(op, call.args, literal, (">", ">="))
-    found = _looked_up(call, lambda value: _truth(op, value, literal))
+    found = _map_lookup(call, lambda value: _truth(op, value, literal))
     return Call("coalesce", (found, FALSE), type="boolean") if op == "<=>" and found is not None else found
 
 
 def _membership(node: In, call: Call) -> Predicate | None:
     match call.name.lower():
         case "if" | "coalesce":
-            return _chosen(call, lambda part: _null_outcome(part) or In(part, node.values))
+            return _test_branches(call, lambda part: _null_outcome(part) or In(part, node.values))
         case "greatest" | "least":
             single = [_comparison(Comparison("=", call, value), call) for value in node.values[: _MOST + 1]]
             known = tuple(one for one in single if one is not None)
@@ -138,10 +138,10 @@ def _membership(node: In, call: Call) -> Predicate | None:
         truths = [_truth("=", value, other) for other in node.values]
         return True if True in truths else None if None in truths else False
 
-    return _looked_up(call, is_member)
+    return _map_lookup(call, is_member)
 
 
-def _chosen(call: Call, test: Test) -> Predicate | None:
+def _test_branches(call: Call, test: Test) -> Predicate | None:
     match call:
         case Call("if", (condition, *parts)):
             return _if(call, condition, list(map(test, parts)))
@@ -166,7 +166,7 @@ def _extreme(op: str, parts: tuple[Predicate, ...], literal: Literal, of_all: tu
     return And(tests) if op in of_all else Or(tests)
 
 
-def _looked_up(call: Call, test: Callable[[Literal], bool | None]) -> Predicate | None:
+def _map_lookup(call: Call, test: Callable[[Literal], bool | None]) -> Predicate | None:
     """``map(k, v, ...)[x]``: x is one of the keys whose values pass; all must be known to pass or not."""
     match call.args:
         case (Literal(tuple() as entries, kind), key, *_) if sql_type(kind).kind == "map":

@@ -91,7 +91,7 @@ def _uncast(value: Any, kind: str | None) -> Iterator[Any]:
             yield int(value)
 
 
-def _around(value: float) -> list[float]:
+def _neighbours(value: float) -> list[float]:
     near = (value, math.nextafter(value, math.inf), math.nextafter(value, -math.inf))
     return [guess for guess in near if math.isfinite(guess)]
 
@@ -105,7 +105,7 @@ def _number(back: Callable[[Any, Any, int], Any]) -> Callable[[Any, list[Any], i
             found = back(value, known[0], place)
         except (ZeroDivisionError, OverflowError):
             return []
-        return _around(found) if isinstance(found, float) else [found]
+        return _neighbours(found) if isinstance(found, float) else [found]
 
     return guess
 

@@ -334,9 +334,9 @@ class _CachedZipImporter(zipimporter):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self._seen = self._now()
+        self._seen = self._stamp()
 
-    def _now(self) -> tuple[int, int] | None:
+    def _stamp(self) -> tuple[int, int] | None:
         try:
             status = os.stat(self.archive)
         except OSError:
@@ -344,7 +344,7 @@ class _CachedZipImporter(zipimporter):
         return status.st_size, status.st_mtime_ns
 
     def invalidate_caches(self) -> None:
-        now = self._now()
+        now = self._stamp()
         if now is None or now != self._seen:
             super().invalidate_caches()
             self._seen = now

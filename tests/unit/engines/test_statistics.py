@@ -36,7 +36,7 @@ from geoskip.errors import (
     NotIndexedError,
     UnsupportedColumnError,
 )
-from geoskip.evaluation.value_texts import rounded_outwards, texts_of
+from geoskip.evaluation.value_texts import round_outwards, texts_of
 from geoskip.indexes.base import SourceColumn
 from geoskip.metadata import Header, IndexEntry, build_table
 from geoskip.metadata.file_table import FileRow
@@ -367,6 +367,6 @@ def test_values_are_written_as_a_cast_to_string_writes_them(
 
 def test_numbers_that_are_no_doubles_are_rounded_outwards() -> None:
     wide = pa.array([Decimal("12345678901234567890.000000000000000001"), None], pa.decimal128(38, 18))
-    low, high = (rounded_outwards(wide, up=up)[0] for up in (False, True))
+    low, high = (round_outwards(wide, up=up)[0] for up in (False, True))
     assert Decimal(low) < wide[0].as_py() < Decimal(high)
     assert math.nextafter(low, math.inf) == high
