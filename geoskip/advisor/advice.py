@@ -96,9 +96,11 @@ class AdvisedLayout:
     @property
     def code(self) -> str:
         """The Python that indexes and rewrites the dataset; a folder is rewritten beside its own."""
+        names = sorted({type(each).__name__ for each in (*self.indexes, self.layout)})
         each = ", ".join(map(python_of, self.indexes))
         built = f"dataset.create_index({each})\n" if each else ""
-        return f"{built}dataset.rewrite(layout={self.python}, files={self.estimate.files_after})"
+        rewritten = f"dataset.rewrite(layout={self.python}, files={self.estimate.files_after})"
+        return f"from geoskip import {', '.join(names)}\n{built}{rewritten}"
 
 
 @dataclass(frozen=True)

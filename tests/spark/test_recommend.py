@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import shapely
 
 import geoskip
-from geoskip import Advice, Encryption, GeoBox, KeyRing, MinMax, ValueList
+from geoskip import Advice, Encryption, GeoBox, Hilbert, KDTree, KeyRing, MinMax, ValueList
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.spark.advisor.judged_candidates import candidates_for
 from geoskip.spark.advisor.what_if import asked_queries
@@ -168,6 +169,8 @@ def test_a_layout_is_advised_where_rows_are_in_no_order(spark: Any, tmp_path: Pa
     assert set(advice.layout.layout.expressions) == {"x", "y"}
     assert advice.layout.estimate.bytes_then.value < 0.25 * advice.estimate.bytes_then.value
     assert f"dataset.rewrite(layout={advice.layout.python}, files=24)" in str(advice)
+    named = {type(each).__name__ for each in (*advice.layout.indexes, advice.layout.layout)}
+    assert advice.layout.code.startswith(f"from geoskip import {', '.join(sorted(named))}\n")
     counted = [spark.sql(query).first()[0] for query in queries]
     report = advice.apply(layout=True)
     spark.read.parquet(report.path).createOrReplaceTempView("scattered")
@@ -182,6 +185,27 @@ def test_a_layout_is_advised_where_rows_are_in_no_order(spark: Any, tmp_path: Pa
     assert set(again.layout.existing) == {str(index) for index in dataset.indexes}
     assert f"with {', '.join(again.layout.existing)} they would read" in str(again)
     assert again.layout.estimate.bytes_after > 0
+
+
+@pytest.mark.slow
+def test_a_layout_of_geometries_is_advised_with_their_index(spark: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    shapes = [shapely.to_wkb(shapely.Point(*place).buffer(0.2)) for place in random.random((8000, 2)) * 100]
+    place = tmp_path / "shapes"
+    place.mkdir()
+    for file in range(16):
+        pq.write_table(pa.table({"shape": shapes[file::16]}), place / f"{file:02}.parquet")
+    spark.read.parquet(str(place)).createOrReplaceTempView("shapes")
+    queries = [
+        "SELECT count(*) FROM shapes WHERE ST_Intersects(ST_GeomFromWKB(shape), "
+        f"ST_PolygonFromEnvelope({at}D, {at}D, {at + 5}D, {at + 5}D))"
+        for at in (10, 40, 80)
+    ]
+    advice = geoskip.recommend(geoskip.dataset(spark, str(place)), queries)
+    assert advice.layout is not None
+    assert isinstance(advice.layout.layout, Hilbert | KDTree)
+    assert [str(index) for index in advice.layout.indexes] == ["geobox(ST_GeomFromWKB(shape))"]
+    assert advice.layout.estimate.files_then.value <= 12
 
 
 def test_what_a_session_has_seen_is_advised_on(spark: Any, tmp_path: Path) -> None:

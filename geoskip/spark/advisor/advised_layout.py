@@ -22,9 +22,10 @@ from geoskip.advisor.query_estimates import WhatIf
 from geoskip.indexes.base import Index
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.minmax import MinMax
+from geoskip.layout.ranks import is_geometry
 from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
 from geoskip.metadata import IndexEntry, Snapshot
-from geoskip.predicates import Column
+from geoskip.predicates import Column, columns_of
 from geoskip.report import count_of
 from geoskip.sources.bound_indexes import quote_if_needed
 from geoskip.sources.progress import delayed_progress
@@ -89,7 +90,8 @@ def advised_layout(
     rows = sample_rows(sampled.state, ZOrder(*names), entries, share, seed)
     if len(rows.ordering) != len(names):
         return None
-    trials, layouts = list[LayoutTrial](), _layouts(names)
+    shapes = [name for name, values in zip(names, rows.ordering, strict=True) if is_geometry(values)]
+    trials, layouts = list[LayoutTrial](), _layouts(names, shapes)
     with delayed_progress("trying layouts", "layouts", len(layouts)) as advance:
         for layout in layouts:
             trials.append(_try_layout(layout, rows, names, sampled, asked, select, seed))
@@ -145,15 +147,18 @@ def _entries(sampled: FileSample, columns: Sequence[Column], chosen: Sequence[st
     proposed = {entry.name for entry in sampled.proposed}
 
     def is_wanted(index: Index) -> bool:
-        return set(index.bound) <= set(columns) and isinstance(index, MinMax | GeoBox)
+        if isinstance(index, GeoBox):  # a geometry is computed of a column of WKB or of text
+            return frozenset[str]().union(*map(columns_of, index.bound)) <= {column.name for column in columns}
+        return isinstance(index, MinMax) and set(index.bound) <= set(columns)
 
     entries = sampled.snapshot.header.entries
     return [e for e in entries if e.name not in proposed or e.name in chosen or is_wanted(e.index)]
 
 
-def _layouts(names: Sequence[str]) -> list[Layout]:
-    """The layouts over the first columns that are tried."""
+def _layouts(names: Sequence[str], shapes: Sequence[str]) -> list[Layout]:
+    """The layouts over the first columns that are tried; geometries have an order in the plane alone, too."""
     found: list[Layout] = [Sort(name) for name in names]
+    found += [kind(name) for name in shapes for kind in (Hilbert, KDTree)]
     for count in range(2, len(names) + 1):
         found += [kind(*names[:count]) for kind in (ZOrder, Hilbert, KDTree)]
     return found
