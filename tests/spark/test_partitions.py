@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import MinMax
+from geoskip import MinMax, ValueList
 from tests.conftest import files_kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -165,3 +165,18 @@ def test_decisions_that_take_other_values_for_a_partition_are_not_equal(spark: A
     assert one.getClass().getSimpleName() == "GeoskipFileIndex"
     assert one.equals(index("p = 1 OR temp > 1000"))
     assert not one.equals(other)
+
+
+def test_variables_of_lambdas_are_no_partition_columns(spark: Any, tmp_path: Path) -> None:
+    """They have no value when partitions are looked at: two lambdas looked alike, and no index over one served."""
+    folder = str(tmp_path / "data")
+    for value, temps in FILES.items():
+        write(tmp_path / "data" / f"p={value}", temps)
+    geoskip.dataset(spark, folder).create_index(ValueList("temp"), ValueList("transform(array(temp), x -> x + 1)[0]"))
+    for condition, files in {
+        "exists(array(temp), x -> x + 1 = 10) OR exists(array(temp), x -> x = 19)": 2,
+        "transform(array(temp), x -> x + 1)[0] = 20": 1,
+        "exists(array(p), x -> x = 2) AND temp > 0": 1,
+    }.items():
+        report = same_as_off(lambda condition=condition: spark.read.parquet(folder).where(condition))
+        assert report.files_kept == files, condition

@@ -7,6 +7,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.regex.Matcher;
@@ -230,15 +231,38 @@ class Slots {
 
     /** The number of a slot for an expression, or -1 when it reads more than partition columns. */
     int slot(Expression expression) {
-        if (schema.length() == 0 || !expression.deterministic() || expression.references().isEmpty()) {
+        if (schema.length() == 0 || !expression.deterministic() || expression.references().isEmpty()
+                || expression instanceof LambdaFunction) {
             return -1;
         }
         Expression bound = bound(expression);
-        if (bound == null) {
+        if (bound == null || isOpen(expression)) {
             return -1;
         }
         expressions.add(bound);
         return expressions.size() - 1;
+    }
+
+    /** Does it read a variable of a lambda around it, which has no value here? */
+    private static boolean isOpen(Expression expression) {
+        HashSet read = new HashSet();
+        HashSet own = new HashSet();
+        ArrayDeque waiting = new ArrayDeque();
+        waiting.push(expression);
+        while (!waiting.isEmpty()) {
+            Expression part = (Expression) waiting.pop();
+            if (part instanceof NamedLambdaVariable) {
+                read.add(((NamedLambdaVariable) part).exprId());
+            } else if (part instanceof LambdaFunction) {
+                for (NamedExpression argument : ScalaInterop.list(((LambdaFunction) part).arguments())) {
+                    own.add(argument.exprId());
+                }
+            }
+            for (Expression child : ScalaInterop.list(part.children())) {
+                waiting.push(child);
+            }
+        }
+        return !own.containsAll(read);
     }
 
     private Expression bound(Expression expression) {
