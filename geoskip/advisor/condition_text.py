@@ -70,6 +70,8 @@ def sql_text(node: Predicate) -> str | None:
             return None
         case Call("namedlambdavariable"):
             return str(node)
+        case Call("staticinvoke" | "invoke" | "getarraystructfields"):  # no functions of SQL
+            return None
         case Call("getarrayitem" | "getmapvalue", (child, key)):
             return _fill("{}[{}]", child, key)
         case Call("element_at", (Call("stringsplitsql", parts), number)):

@@ -80,6 +80,8 @@ _VARIANTS: Mapping[type[Index], Sequence[Mapping[str, Any]]] = {
     Suffix: ({}, {"length": 6}, {"length": 40}),
 }
 _BOXES: Sequence[Mapping[str, Any]] = ({}, {"boxes": 1}, {"boxes": 32})
+_WITHOUT_INDEX = frozenset(["map", "array", "struct", "variant", "interval", "interval month"])
+"""Kinds of types that no index takes but those of distances."""
 _ORDERED = ("haversine",)
 """Metrics whose coordinates are not interchangeable."""
 
@@ -233,8 +235,6 @@ def _has_constants(call: Predicate) -> bool:
 def _of_columns(vertex: Predicate, columns: Sequence[Column]) -> Iterator[Index]:
     """Iterate over indexes of one column each, with their parameters."""
     for column in columns:
-        if sql_type(column.type).kind in ("map", "array"):  # which have no order
-            continue
         if column.type == "geometry" or sql_type(column.type).kind == "binary":
             yield from _specify(GeoBox, [column], _BOXES)
         for kind, variants in _VARIANTS.items():
@@ -345,6 +345,8 @@ def _specify(
     kind: Callable[..., Index], over: Sequence[Predicate], variants: Iterable[Mapping[str, Any]] = ({},)
 ) -> Iterator[Index]:
     """Iterate over the indexes of a kind over some expressions that can be specified."""
+    if kind is not MetricDist and any(sql_type(node.type).kind in _WITHOUT_INDEX for node in over):
+        return
     texts = [text for text in map(sql_text, over) if text is not None]
     for options in variants if len(texts) == len(over) else ():
         with suppress(GeoskipError):

@@ -135,3 +135,14 @@ def test_types_of_columns_decide_what_is_proposed() -> None:
     kinds = {index.kind for index in index_candidates([Comparison("=", column, Literal(b"x", "binary"))]).indexes}
     assert "bloomfilter" in kinds
     assert not kinds & {"geobox", "metricdist"}
+
+
+@pytest.mark.parametrize("kind", ["struct<q:int>", "variant", "interval month", "map<string,int>"])
+def test_nothing_is_proposed_that_creating_it_refuses(kind: str) -> None:
+    of_its_type = Column("half", kind)
+    assert index_candidates([IsNull(of_its_type), Comparison("=", of_its_type, Column("other", kind))]).indexes == ()
+
+
+def test_nothing_is_proposed_over_what_sql_cannot_call() -> None:
+    padded = call("staticinvoke", "objects.StaticInvoke", CITY, number(3), type="string")
+    assert not [i for i in index_candidates([Comparison("=", padded, text("a  "))]).indexes if "invoke" in str(i)]
