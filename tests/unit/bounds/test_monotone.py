@@ -179,9 +179,21 @@ def test_products_of_reals(name: str) -> None:
     ],
 )
 def test_absolute_values(name: str, files: list[list[Any]], bound: Any, expected: list[int]) -> None:
+    node = Comparison("<", _absolute(name), Literal(bound, TYPES[name][0]))
+    assert kept(node, name, files) == [bool(e) for e in expected]
+
+
+@pytest.mark.parametrize("name", ["a", "n", "x"])
+def test_the_least_absolute_value_of_a_range_that_holds_zero_is_zero(name: str) -> None:
     kind = TYPES[name][0]
-    absolute = Call("abs", (COLUMNS[name],), CATALYST + "Abs", ("true",), kind)
-    assert kept(Comparison("<", absolute, Literal(bound, kind)), name, files) == [bool(e) for e in expected]
+    zero, files = Literal(0.0 if kind == "double" else 0, kind), [[-5, 5], [0, 3], [-4, 0], [1, 2], [-2, -1]]
+    values = [[float(v) for v in file] for file in files] if kind == "double" else files
+    for op in ("=", "<="):
+        assert kept(Comparison(op, _absolute(name), zero), name, values) == [True, True, True, False, False]
+
+
+def _absolute(name: str) -> Call:
+    return Call("abs", (COLUMNS[name],), CATALYST + "Abs", ("true",), TYPES[name][0])
 
 
 def test_casts_between_times_only_where_clocks_are_never_set_back_or_are_known() -> None:

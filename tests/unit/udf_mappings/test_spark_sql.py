@@ -267,7 +267,6 @@ def ranges(kind: str, draw: Any) -> list[tuple[int, int]]:
     return [(int(start), int(start + draw.integers(0, 1 + 10 ** draw.integers(0, 4)))) for start in starts]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", DATES)
 def test_within_a_period_the_bounds_bound(kind: str) -> None:
     index = MinMax("day").bind((DAY,))
