@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.errors import IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
@@ -185,6 +186,12 @@ def test_errors_in_spark_sql_are_sparks_and_show_the_place(spark: Any, data: Pat
         spark.sql(f"CREATE SKIPPING INDEX ON '{data}' (tmp MINMAX)")
     with pytest.raises(ParseException):  # of Spark's parser, as it is
         spark.sql("CREATE SKIPING INDEX ON t (temp MINMAX)")
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4", reason="Spark has collations since 4.0")
+def test_errors_that_sparks_parser_does_not_declare_keep_their_message(spark: Any) -> None:
+    with pytest.raises(IllegalArgumentException, match="COLLATION_INVALID_NAME.*nope"):
+        spark.sql("SELECT CAST('a' AS STRING COLLATE nope)")
 
 
 def test_the_parser_is_replaced_once_and_stays_what_it_was_for_others(spark: Any) -> None:

@@ -115,8 +115,17 @@ class StatementParser implements InvocationHandler {
         try {
             return method.invoke(parser, arguments);
         } catch (InvocationTargetException failure) {
-            throw failure.getCause();
+            throw throwable(failure.getCause(), method);
         }
+    }
+
+    /** An error that Java lets through a proxy: of those that it checks Spark's interfaces declare few. */
+    private static Throwable throwable(Throwable error, Method method) {
+        boolean passes = error instanceof RuntimeException || error instanceof Error;
+        for (Class declared : method.getExceptionTypes()) {
+            passes |= declared.isInstance(error);
+        }
+        return passes ? error : new IllegalArgumentException(error.getMessage(), error);
     }
 
     /** Registers the functions of one session in another that has none of the name. */
