@@ -190,7 +190,7 @@ def test_errors_in_spark_sql_are_sparks_and_show_the_place(spark: Any, data: Pat
 
 @pytest.mark.skipif(pyspark.__version__ < "4", reason="Spark has collations since 4.0")
 def test_errors_that_sparks_parser_does_not_declare_keep_their_message(spark: Any) -> None:
-    with pytest.raises(IllegalArgumentException, match="COLLATION_INVALID_NAME.*nope"):
+    with pytest.raises(IllegalArgumentException, match=r"COLLATION_INVALID_NAME.*nope"):
         spark.sql("SELECT CAST('a' AS STRING COLLATE nope)")
 
 
