@@ -234,8 +234,8 @@ def _dataset(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
         yield Finding("warn", "metadata", f"{store.location} has no snapshot yet", f"geoskip index {as_argument(path)}")
         return
     header = snapshot.header
-    for unread in header.unread:
-        yield Finding("warn", "index", str(unread.get("why") or f"{unread.get('name')} is of a kind unknown here"))
+    for reason in header.unread_reasons:
+        yield Finding("warn", "index", reason)
     for entry in header.entries:
         if why := entry.index.unavailable():
             yield Finding("warn", "index", f"{entry.name}: {why}")

@@ -70,6 +70,8 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
 
 
 def _description(store: Store, snapshot: Snapshot, came_along: bool) -> dict[str, Any]:
+    from geoskip.metadata import unread_reason
+
     header, sizes = snapshot.header, store.size()
     indexes = []
     for entry in header.stored:
@@ -95,7 +97,7 @@ def _description(store: Store, snapshot: Snapshot, came_along: bool) -> dict[str
         "created": header.created,
         "files": header.files,
         "indexes": indexes,
-        "unread": [str(each.get("why", f"{each.get('name')} is of a kind that is unknown here")) for each in unread],
+        "unread": list(map(unread_reason, unread)),
         "pending": int(header.pending.get("files", 0)) if header.pending else 0,
     }
 

@@ -95,7 +95,7 @@ def snapshot_or_reason(root: str, store: Store | None, metadata: str | None, rea
         maker = "geoskip.build()" if table_format(root) is None else "geoskip.dataset(spark, ...).create_index()"
         reasons.append(f"there are no metadata in {chosen.location}: every file is kept; {maker} makes them")
         return None
-    reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
+    reasons += snapshot.header.unread_reasons
     if pending := snapshot.header.pending:
         reasons.append(unindexed_at_last(pending))
     return snapshot

@@ -55,7 +55,7 @@ from geoskip.errors import InvalidSpecificationError, NotIndexedError
 from geoskip.evaluation.value_texts import round_outwards, texts_of
 from geoskip.indexes.file_statistics import FileStatistics
 from geoskip.lifecycle.log import latest
-from geoskip.metadata import IndexEntry, Snapshot
+from geoskip.metadata import IndexEntry, Snapshot, unread_reason
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
 from geoskip.stores.parquet import ParquetStore
@@ -215,9 +215,8 @@ def _table(base: Columns, columns: Mapping[str, Any]) -> pa.Table:
 def _unread_columns(entry: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:
     """The columns of an index that cannot be read here: its names, and why nothing more is known."""
     name, spec = entry.get("name"), entry.get("index")
-    why = entry.get("why") or f"{name} is of a kind that is unknown here: import the module that defines it"
     kind = spec.get("kind") if isinstance(spec, dict) else None
-    return {"index_name": str(name), "kind": kind if isinstance(kind, str) else None, "reason": str(why)}
+    return {"index_name": str(name), "kind": kind if isinstance(kind, str) else None, "reason": unread_reason(entry)}
 
 
 def _index_columns(entry: IndexEntry, snapshot: Snapshot, size: int) -> Iterator[dict[str, Any]]:

@@ -68,6 +68,7 @@ __all__ = [
     "conform",
     "empty_snapshot",
     "files_schema",
+    "unread_reason",
 ]
 
 FORMAT = 1
@@ -242,6 +243,11 @@ class Header:
         """True for an index in use or deleted, of any type; False where only a layout is recorded."""
         return bool(self.stored or self.unread or self.unread_deleted)
 
+    @property
+    def unread_reasons(self) -> tuple[str, ...]:
+        """Why each index in use that cannot be read here is not used."""
+        return tuple(map(unread_reason, self.unread))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "format": self.format,
@@ -335,6 +341,12 @@ def _member(data: Any, name: str, kind: type[T]) -> T:
 def _optional(data: Json, name: str, kind: type[T]) -> T:
     """A member that snapshots of earlier versions lack; empty there."""
     return _member(data, name, kind) if name in data else kind()
+
+
+def unread_reason(entry: Json) -> str:
+    """Why an index in a header cannot be read here: its own reason, or that its type is not known."""
+    unknown = f"{entry.get('name')} is of a kind that is unknown here: import the module that defines it"
+    return str(entry.get("why") or unknown)
 
 
 def _entries(items: list[Any]) -> tuple[list[IndexEntry], list[dict[str, Any]]]:

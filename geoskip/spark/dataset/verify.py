@@ -145,9 +145,7 @@ def _rebuild(source: DatasetSource, store: Store, header: Header, started: float
 
 def _check_readable(store: Store, header: Header) -> None:
     """Raise where an index that is unreadable here, and readable elsewhere, would be lost."""
-    if header.unread:
-        unread = header.unread[0]
-        why = unread.get("why") or f"{unread.get('name')} is of a kind that is unknown here"
+    for why in header.unread_reasons:
         raise MetadataError(
             f"the metadata in {store.location} are not to be begun anew where they cannot be read: {why}"
         )

@@ -167,7 +167,7 @@ class Bridge:
                 reasons.append(f"there are no metadata in {self.known.store(root).location}: create_index() makes them")
                 continue
             found.append((number, root, snapshot))
-            reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
+            reasons += snapshot.header.unread_reasons
             if not (snapshot.header.entries or snapshot.header.unread):
                 back = ", restore_index() brings back a deleted one" if snapshot.header.deleted else ""
                 reasons.append(f"no index of {root} is in use: create_index() makes one{back}")

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import geoskip
+from geoskip import MinMax
 from geoskip.errors import MetadataError
 from geoskip.lifecycle.log import latest
 from geoskip.stores import ParquetStore
@@ -72,12 +75,33 @@ def test_what_a_later_version_wrote_is_not_built_anew(place: Path, handle: geosk
     assert entry.read_text() == text
 
 
-def test_an_index_that_only_others_know_is_not_lost(place: Path, handle: geoskip.Dataset) -> None:
+def name_a_later_index(place: Path) -> None:
+    """Add to the header an index of a type that this version does not know."""
     (entry,) = (place / "_geoskip").glob("_log/*/*.json")
     header = json.loads(entry.read_text())["header"]
     header["indexes"].append({"name": "later(a)", "index": {"type": "later"}})
     entry.write_bytes(entry_text("header", header, 1 << 20))
+
+
+def test_an_index_that_only_others_know_is_not_lost(place: Path, handle: geoskip.Dataset) -> None:
+    name_a_later_index(place)
     bounds(next((place / "_geoskip").glob("_parts/*.part")))
     assert [str(index) for index in handle.indexes] == ["minmax(a)"]
     with pytest.raises(MetadataError, match=r"cannot be read: later\(a\) is of a kind that is unknown here"):
         handle.repair()
+
+
+def test_reports_name_an_index_that_only_others_know(spark: Any, tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    place.mkdir()
+    for low in (0, 10):
+        pq.write_table(pa.table({"a": [low, low + 5]}), place / f"{low}.parquet")
+    geoskip.build(place, MinMax("a"))
+    name_a_later_index(place)
+    why = "later(a) is of a kind that is unknown here: import the module that defines it"
+    query = spark.read.parquet(str(place)).filter("a > 7")
+    assert query.count() == 2
+    scan = geoskip.report(query).scans[0]
+    assert (scan.files_kept, scan.files_total) == (1, 2)
+    assert why in scan.reasons
+    assert why in geoskip.files(place, "a > 7").report.reasons
