@@ -245,7 +245,7 @@ class Header:
 
     @property
     def unread_reasons(self) -> tuple[str, ...]:
-        """Why each index in use that cannot be read here is not used."""
+        """The reason of each index in use that cannot be read here."""
         return tuple(map(unread_reason, self.unread))
 
     def to_json(self) -> dict[str, Any]:
@@ -344,7 +344,7 @@ def _optional(data: Json, name: str, kind: type[T]) -> T:
 
 
 def unread_reason(entry: Json) -> str:
-    """Why an index in a header cannot be read here: its own reason, or that its type is not known."""
+    """The reason why an index in a header cannot be read here: its own, or that its type is not known."""
     unknown = f"{entry.get('name')} is of a kind that is unknown here: import the module that defines it"
     return str(entry.get("why") or unknown)
 
