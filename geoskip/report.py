@@ -329,6 +329,15 @@ def unindexed_at_last(pending: Mapping[str, Any]) -> str:
     return f"{count} without metadata at the last quick refresh"
 
 
+def join_names(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> join_names(["a"]), join_names(["a", "b"]), join_names(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
 def count_of(number: int, noun: str) -> str:
     """A number of things for people.
 

@@ -45,7 +45,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import current
-from geoskip.report import condense
+from geoskip.report import condense, join_names
 from geoskip.rewrite import canonical
 from geoskip.rules import calls_of
 from geoskip.vertex_labels import labels_of
@@ -184,7 +184,7 @@ class LabelledCondition:
         """Iterate over the reasons why a part is not served."""
         members, every = part.members()
         if part.too_deep:
-            over = _join_names(sorted(part.columns)[:_MOST])
+            over = join_names(sorted(part.columns)[:_MOST])
             yield UnservedPart(part, f"a condition on {over} is not used: {part.too_deep}")
         elif not members:
             if branches := list(self._unserved_tests(part, Joint.BRANCH)):
@@ -272,7 +272,7 @@ class LabelledCondition:
         if near and part.columns <= _all_columns(near):
             those = [*names[:3], *_mappings(test)]
             verb = "does" if len(those) == 1 else "do"
-            return UnservedPart(part, f"{_join_names(those)} {verb} not serve {part}", suggestion, indexes=names)
+            return UnservedPart(part, f"{join_names(those)} {verb} not serve {part}", suggestion, indexes=names)
         missing = [subject for subject in _subjects(test) if not columns_of(subject) <= _all_columns(near)]
         subject = condense(str(missing[0] if missing else test))
         unmapped = ", a function without a mapping" if missing and _is_unmapped(missing[0]) else ""
@@ -342,7 +342,3 @@ def _mappings(test: Predicate) -> list[str]:
 def _is_unmapped(subject: Predicate) -> bool:
     """True for a user's function of which no mapping is registered."""
     return isinstance(subject, Call) and is_of_user(subject) and not current().rules_of(subject)
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]

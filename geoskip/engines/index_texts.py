@@ -16,7 +16,7 @@ from geoskip.errors import NeedsSparkError, UnknownColumnError, UnsupportedColum
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.registry.fingerprint import Unidentifiable
-from geoskip.sources.bound_indexes import quote_if_needed
+from geoskip.sources.bound_indexes import quote_if_needed, unquote_name
 from geoskip.sources.offered_functions import implementation_of_offered, offered_by_name
 from geoskip.types import sql_type
 
@@ -119,13 +119,13 @@ class _Parser:
             raise self.refusal()
         if self._peek() == "(" and not token.startswith("`"):
             return self._call(token)
-        parts = [_unquote(token)]
+        parts = [unquote_name(token)]
         while self._peek() == ".":
             self._next()
             kind, token = self._next()
             if kind != "name":
                 raise self.refusal()
-            parts.append(_unquote(token))
+            parts.append(unquote_name(token))
         return self.binder.column(self.index, parts)
 
     def _call(self, name: str) -> Predicate:
@@ -168,10 +168,6 @@ class _Parser:
             "columns, fields of structs, and calls of functions that geoskip offers over them, such as "
             "GeoBox('ST_GeomFromWKB(shape)'); build it by geoskip.dataset(spark, path).create_index(...)"
         )
-
-
-def _unquote(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def _number(text: str) -> Literal | None:

@@ -78,6 +78,11 @@ def backquote(part: str) -> str:
     return "`" + part.replace("`", "``") + "`"
 
 
+def unquote_name(part: str) -> str:
+    """One part of a column's name without backquotes."""
+    return part[1:-1].replace("``", "`") if part.startswith("`") else part
+
+
 def texts_of(index: Index) -> list[str]:
     """Texts of an index's expressions that keep their meaning whatever columns are added later.
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
+from geoskip.sources.bound_indexes import unquote_name
 from geoskip.types import sql_type
 
 _GREGORIAN = -141_427
@@ -119,11 +120,6 @@ def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
     if any(paths.count(name) != 1 for name in names):
         raise ReadersDiffer
     return {name: paths.index(name) for name in names}
-
-
-def unquote_name(name: str) -> str:
-    """Name of a column without backquotes."""
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 _WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}

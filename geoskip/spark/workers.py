@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 import geoskip
 from geoskip.errors import EnvironmentProblem
+from geoskip.report import join_names
 from geoskip.spark.worker_archive import distributions_for_workers
 
 _MOST_TASKS = 64
@@ -157,7 +158,7 @@ class WorkerPython:
         if self.unusable is not None:
             return self.unusable
         lacking = [why for name in sorted(packages) if (why := self.lacks[name]) is not None]
-        return f"the Python of the workers ({self.about}) lacks {_join_texts(lacking)}" if lacking else None
+        return f"the Python of the workers ({self.about}) lacks {join_names(lacking)}" if lacking else None
 
     def advice(self, packages: Collection[str]) -> str:
         """Sentence after that of :meth:`lack_of`; empty where that one says itself what to do."""
@@ -229,7 +230,7 @@ def way_out(lacking: Collection[str] = ("geoskip",)) -> str:
     if modules:
         are = "is no installed package" if len(modules) == 1 else "are no installed packages"
         texts.append(
-            f"{_join_texts(modules)} {are}: send the .py file, or a zip of the folder, by spark.submit.pyFiles or "
+            f"{join_names(modules)} {are}: send the .py file, or a zip of the folder, by spark.submit.pyFiles or "
             "spark.sparkContext.addPyFile(path)"
         )
     return "; ".join(texts)
@@ -366,7 +367,3 @@ def _reason_of(message: str, python: str) -> str | None:
             "there"
         )
     return None
-
-
-def _join_texts(texts: list[str]) -> str:
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]

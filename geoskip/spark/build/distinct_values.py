@@ -28,9 +28,9 @@ from geoskip.report import count_of
 from geoskip.sources.arrow_reader import (
     FileResult,
 )
-from geoskip.sources.bound_indexes import texts_of, typed_columns
+from geoskip.sources.bound_indexes import texts_of, typed_columns, unquote_name
 from geoskip.sources.expression_tasks import PAYLOAD, ExpressionPlan, expanding_task, reading_task
-from geoskip.sources.footers import IndexPlan, is_readable, unquote_name
+from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import ListedFile
 from geoskip.spark.analysis import arrow_type
 from geoskip.spark.build.listing import SourceState
