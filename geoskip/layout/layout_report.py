@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 WRITES = "writes"
 """The member of a recorded layout that lists the ids of the writes that arranged their rows."""
-FILE_SIZE = "file_size"
+RECORDED_SIZE = "file_size"
 """The member of a recorded layout with the bytes of a file, which a rewrite without a size of its own keeps."""
 _OF_A_WRITE = re.compile(r"^part-\d+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _PARTITIONS_SHOWN = 12
@@ -54,6 +54,11 @@ def write_of(path: str) -> str | None:
     """
     found = _OF_A_WRITE.match(path.rpartition("/")[2])
     return found[1] if found else None
+
+
+def mean_size(sizes: Collection[int]) -> int:
+    """The mean size of files in bytes, at least 1."""
+    return max(1, sum(sizes) // max(1, len(sizes)))
 
 
 def with_writes(layout: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:

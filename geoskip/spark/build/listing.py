@@ -1,4 +1,4 @@
-"""Listings of a dataset's files as Spark makes them, and the folder that identifies a dataset."""
+"""Listings of a dataset's files as Spark makes them, its root folder and its table format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import FileListing, is_glob, literal_head, shared_folder
+from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java
+
+TABLE_LOGS = {
+    "delta": ("_delta_log", ".json"),
+    "iceberg": ("metadata", "version-hint.text"),
+    "hudi": (".hoodie", "hoodie.properties"),
+}
+"""Folders of table formats' logs and ends of names in them, by Spark's names of the formats."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,14 @@ def qualify(spark: SparkSession, path: str) -> str:
     """Path as Hadoop writes it: with scheme and authority, absolute, not percent-encoded."""
     found, system = _resolve_path(spark, path)
     return str(found.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
+
+
+def table_format(spark: SparkSession, path: str) -> str | None:
+    """Spark's name of the table format whose log a folder has, None where it has none."""
+    folder = HadoopFolder(qualify(spark, path))
+    return next(
+        (name for name, (log, end) in TABLE_LOGS.items() if any(file.endswith(end) for file in folder.names(log))), None
+    )
 
 
 def _is_directory(spark: SparkSession, uri: str) -> bool:

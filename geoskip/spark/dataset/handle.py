@@ -22,6 +22,7 @@ from geoskip.lifecycle.verbs import StalenessBound, duration
 from geoskip.sources.build_report import BuildReport
 from geoskip.sources.listed_files import is_glob
 from geoskip.sources.verification import VerifyResult
+from geoskip.spark.build.listing import table_format
 from geoskip.spark.catalog import KEYS
 from geoskip.spark.dataset import auto_refresh as auto
 from geoskip.spark.dataset import create_refresh, verify
@@ -31,7 +32,7 @@ from geoskip.spark.dataset.file_ranges import report_layout
 from geoskip.spark.dataset.replaced_files import remove_replaced
 from geoskip.spark.dataset.rewrite_choice import file_target
 from geoskip.spark.dataset.rewrite_files import RewriteReport, rewrite
-from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData, table_format
+from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData
 from geoskip.spark.session import check_session, java, known
 from geoskip.spark.statistics_function import statistics_frame
 from geoskip.stores.base import Store

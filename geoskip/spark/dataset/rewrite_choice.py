@@ -22,8 +22,7 @@ from pyspark.sql import types as T
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.layout.clustering import FileRanges
-from geoskip.layout.layout_report import FILE_SIZE as RECORDED_SIZE
-from geoskip.layout.layout_report import WRITES, layout_name, out_of_order, partition_of, write_of
+from geoskip.layout.layout_report import RECORDED_SIZE, WRITES, layout_name, out_of_order, partition_of, write_of
 from geoskip.layout.specification import Layout, Sort
 from geoskip.metadata import Snapshot, bytes_of
 from geoskip.sources.bound_indexes import FileRelation
@@ -63,10 +62,6 @@ class Chosen:
     is_whole: bool
     files: int | None
     file_size: int | None
-
-    def wanted_size(self, files: Sequence[ListedFile]) -> int:
-        """The bytes of a file that were asked for, or the mean of some files where their number was."""
-        return self.file_size or max(1, sum(file.size for file in files) // max(1, len(files)))
 
 
 _OWN_REWRITES = {
@@ -187,15 +182,15 @@ def choose_files(
     paths = [paths[number] for number in at]
     folders = np.array([partition_of(path) for path in paths], dtype=object)
     stray = out_of_order(ranges, paths, list(writes))
-    unknown = np.array([write_of(path) not in writes for path in paths], dtype=bool)
+    unarranged = np.array([write_of(path) not in writes for path in paths], dtype=bool)
     if not texts:
         stray = np.zeros(len(listed), dtype=bool)
     elif not all(found.of([text]) for text in texts):  # nothing but their writes says that files are in order
-        stray = stray | unknown
+        stray = stray | unarranged
     elif isinstance(layout, Sort):  # files in order of another column are apart in all columns, too
-        stray = stray | (unknown & out_of_order(ranges[:1], paths, list(writes)))
+        stray = stray | (unarranged & out_of_order(ranges[:1], paths, list(writes)))
     elif len(ranges) > 1:
-        stray = stray | (unknown & _among_others(folders, unknown))
+        stray = stray | _several_unarranged(folders, unarranged)
     chosen = np.zeros(len(listed), dtype=bool)
     for folder in dict.fromkeys(folders):
         here = np.flatnonzero((folders == folder) & allowed)
@@ -214,13 +209,14 @@ def choose_files(
     )
 
 
-def _among_others(folders: NDArray[np.object_], unknown: Mask) -> Mask:
-    """Mask of the files in partitions with several files that no known write has arranged.
+def _several_unarranged(folders: NDArray[np.object_], unarranged: Mask) -> Mask:
+    """Mask of the files that no known write has arranged, where their partition has several.
 
     Files that are sorted by one column alone overlap in no column's box, and are in the order of no curve.
     """
-    counts = Counter(folders[unknown])
-    return np.array([counts[folder] > 1 for folder in folders], dtype=bool)
+    counts = Counter(folders[unarranged])
+    several: Mask = np.array([counts[folder] > 1 for folder in folders], dtype=bool)
+    return several & unarranged
 
 
 def _of_partition(ranges: Sequence[FileRanges], sizes: NDArray[np.float64], stray: Mask, target: float) -> Mask:

@@ -34,7 +34,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, StoreError
-from geoskip.layout.layout_report import FILE_SIZE, WRITES, layout_name, with_writes
+from geoskip.layout.layout_report import RECORDED_SIZE, WRITES, layout_name, mean_size, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
@@ -220,7 +220,8 @@ def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout |
 def _record(data: SparkData, snapshot: Snapshot | None, layout: Layout, chosen: Chosen) -> None:
     """Record the layout of files that were in order already."""
     if chosen.is_whole and (snapshot is None or layout_name(snapshot.header.layout) != str(layout)):
-        record_layout(data, {**layout.to_json(), FILE_SIZE: chosen.wanted_size(chosen.kept)})
+        size = chosen.file_size or mean_size([file.size for file in chosen.kept])
+        record_layout(data, {**layout.to_json(), RECORDED_SIZE: size})
 
 
 class _Rewrite:
@@ -410,9 +411,9 @@ class _Rewrite:
         writes = [*(recorded.get(WRITES) or () if is_same else ()), *self.ids]
         layout = dict(recorded)
         if self.chosen.is_whole or is_same or not recorded:
-            size = recorded.get(FILE_SIZE) if not self.chosen.is_whole else None
-            size = size or self.chosen.wanted_size(self._list_files([self.folder.final]))
-            layout = {**self.layout.to_json(), WRITES: sorted(set(writes)), FILE_SIZE: size}
+            size = (None if self.chosen.is_whole else recorded.get(RECORDED_SIZE)) or self.chosen.file_size
+            size = size or mean_size([file.size for file in self._list_files([self.folder.final])])
+            layout = {**self.layout.to_json(), WRITES: sorted(set(writes)), RECORDED_SIZE: size}
         if self.snapshot is not None and (entries := self.snapshot.header.entries):
             return create(target, [entry.index for entry in entries], layout)
         if layout:

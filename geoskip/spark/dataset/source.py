@@ -48,10 +48,9 @@ from geoskip.sources.listed_files import (
 from geoskip.sources.settings import CHANGED, recorded_settings, values_of
 from geoskip.spark.analysis import bind, relation_of, sentence
 from geoskip.spark.build.job import build
-from geoskip.spark.build.listing import SourceState, listing, qualify, root_of
+from geoskip.spark.build.listing import TABLE_LOGS, SourceState, listing, qualify, root_of
 from geoskip.spark.build.spark_jobs import reason_of, with_way_out
 from geoskip.spark.catalog import default_store
-from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
@@ -70,22 +69,6 @@ class _LastFrame(NamedTuple):
     columns: tuple[Any, ...] | None
     settings: int
     is_table: bool
-
-
-_LOGS = {
-    "delta": ("_delta_log", ".json"),
-    "iceberg": ("metadata", "version-hint.text"),
-    "hudi": (".hoodie", "hoodie.properties"),
-}
-"""Folders of table formats' logs and ends of names in them, by Spark's names of the formats."""
-
-
-def table_format(spark: SparkSession, path: str) -> str | None:
-    """Spark's name of the table format whose log a folder has, None where it has none."""
-    folder = HadoopFolder(qualify(spark, path))
-    return next(
-        (name for name, (log, end) in _LOGS.items() if any(file.endswith(end) for file in folder.names(log))), None
-    )
 
 
 @dataclass
@@ -240,7 +223,7 @@ class DatasetSource:
 
     def _without_jar(self, why: str) -> DatasetNotFoundError | None:
         """Error for a table whose format Spark does not find, None for any other reason of Spark's."""
-        if self.format not in _LOGS or "data source" not in why:
+        if self.format not in TABLE_LOGS or "data source" not in why:
             return None
         return DatasetNotFoundError(
             f"{self.name} cannot be read: it is a table of {self.format.title()}, which this session has no jar of "
@@ -249,7 +232,7 @@ class DatasetSource:
 
     def _pin_version(self, frame: DataFrame) -> DataFrame:
         """DataFrame of one version of a table with a log, so that a build reads what was listed; others stay."""
-        if self.table is None and self.format not in _LOGS:
+        if self.table is None and self.format not in TABLE_LOGS:
             return frame
         found = java(self.spark).geoskip.files().pinned(frame._jdf)
         return frame if found is None else DataFrame(found, frame.sparkSession)

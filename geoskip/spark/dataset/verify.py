@@ -145,9 +145,9 @@ def _rebuild(source: DatasetSource, store: Store, header: Header, started: float
 
 def _check_readable(store: Store, header: Header) -> None:
     """Raise where an index that is unreadable here, and readable elsewhere, would be lost."""
-    for why in header.unread_reasons:
+    if reasons := header.unread_reasons:
         raise MetadataError(
-            f"the metadata in {store.location} are not to be begun anew where they cannot be read: {why}"
+            f"the metadata in {store.location} are not to be begun anew where they cannot be read: {reasons[0]}"
         )
 
 

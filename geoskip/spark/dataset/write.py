@@ -24,8 +24,7 @@ from pyspark.sql import Column, DataFrame
 
 from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError, UnknownColumnError
 from geoskip.indexes.base import Index, SourceColumn
-from geoskip.layout.layout_report import FILE_SIZE as RECORDED_SIZE
-from geoskip.layout.layout_report import layout_name, with_writes
+from geoskip.layout.layout_report import RECORDED_SIZE, layout_name, mean_size, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import bytes_of
@@ -40,12 +39,12 @@ from geoskip.spark.analysis import (
     without_error_log,
 )
 from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
-from geoskip.spark.build.listing import qualify
+from geoskip.spark.build.listing import qualify, table_format
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of, show_progress
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset, check_spelling
 from geoskip.spark.dataset.recorded_layout import record_layout
-from geoskip.spark.dataset.source import DatasetSource, SparkData, table_format
+from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import check_session
 from geoskip.stores.base import Store
@@ -182,7 +181,7 @@ def write(
     if layout is not None:
         known = before.header.layout if before is not None and earlier else {}
         written = {uri: size for uri, size in _files_of(source).items() if uri not in earlier}
-        wanted = size if files is None else max(1, sum(written.values()) // max(1, len(written)))
+        wanted = size if files is None else mean_size(written.values())
         recorded = {RECORDED_SIZE: wanted, **_layout_record(layout, known, sorted(written))}
     if indexes:
         create_refresh.create(source, indexes, recorded)
