@@ -18,7 +18,7 @@ import pyarrow as pa
 from geoskip.errors import InvalidSpecificationError
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Column, Predicate, transform, walk
-from geoskip.sources.bound_indexes import parts_of_name, quote_if_needed
+from geoskip.sources.column_names import parts_of_name, quote_if_needed
 from geoskip.sources.dependencies import ID_OF
 
 _TYPES = {

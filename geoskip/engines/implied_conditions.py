@@ -50,7 +50,7 @@ from geoskip.predicates import (
     StartsWith,
     columns_of,
 )
-from geoskip.sources.bound_indexes import quote_if_needed
+from geoskip.sources.column_names import quote_if_needed
 from geoskip.types import SqlType, sql_type
 
 _LARGEST = 10_000

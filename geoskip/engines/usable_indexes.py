@@ -32,7 +32,7 @@ from geoskip.predicates import (
 )
 from geoskip.registry import current
 from geoskip.rules import name_of
-from geoskip.sources.bound_indexes import parts_of_name
+from geoskip.sources.column_names import parts_of_name
 from geoskip.sources.dependencies import DEFAULT_OF, DEFINITION_OF, ID_OF, built_elsewhere, same_place
 from geoskip.sources.settings import SETTINGS_OF
 from geoskip.types import sql_type

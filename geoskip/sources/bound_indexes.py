@@ -13,6 +13,7 @@ from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Literal, Opaque, Predicate, columns_of, walk
 from geoskip.registry.fingerprint import UNIDENTIFIED
+from geoskip.sources.column_names import backquote, parts_of_name, quote_if_needed
 from geoskip.sources.dependencies import DEFINITION_OF, Reader, corrupt_record, depends_on, struct_tested_for_null
 from geoskip.sources.settings import CHANGED, recorded_settings
 from geoskip.types import sql_type
@@ -54,35 +55,6 @@ class FileRelation(Reader):
         }
 
 
-def quote_if_needed(part: str) -> str:
-    """One part of a column's name, in backquotes where dots or spaces need them.
-
-    >>> quote_if_needed("temp"), quote_if_needed("a.b"), quote_if_needed("odd`name")
-    ('temp', '`a.b`', '`odd``name`')
-    """
-    return part if part.replace("_", "a").isalnum() else backquote(part)
-
-
-def parts_of_name(name: str) -> list[str]:
-    """Parts of a column's name in a predicate.
-
-    >>> parts_of_name("a.`b.c`.`d``e`")
-    ['a', 'b.c', 'd`e']
-    """
-    parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name)
-    return [quoted.replace("``", "`") or plain for quoted, plain in parts]
-
-
-def backquote(part: str) -> str:
-    """One part of a column's name in backquotes."""
-    return "`" + part.replace("`", "``") + "`"
-
-
-def unquote_name(part: str) -> str:
-    """One part of a column's name without backquotes."""
-    return part[1:-1].replace("``", "`") if part.startswith("`") else part
-
-
 def texts_of(index: Index) -> list[str]:
     """Texts of an index's expressions that keep their meaning whatever columns are added later.
 
@@ -91,8 +63,7 @@ def texts_of(index: Index) -> list[str]:
     texts = list(index.expressions())
     for number, bound in enumerate(index.bound):
         if isinstance(bound, Column) and "." in bound.name:
-            parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", bound.name)
-            texts[number] = ".".join(f"`{spelt or plain}`" for spelt, plain in parts)
+            texts[number] = ".".join(map(backquote, parts_of_name(bound.name)))
     return texts
 
 

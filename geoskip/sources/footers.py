@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
-from geoskip.sources.bound_indexes import unquote_name
+from geoskip.sources.column_names import unquote_name
 from geoskip.types import sql_type
 
 _GREGORIAN = -141_427

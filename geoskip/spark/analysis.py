@@ -26,12 +26,11 @@ from geoskip.layout.specification import Layout
 from geoskip.metadata import IndexEntry
 from geoskip.sources.bound_indexes import (
     FileRelation,
-    backquote,
     check_distinct,
     check_indexes,
     entry_of,
-    quote_if_needed,
 )
+from geoskip.sources.column_names import backquote, quote_if_needed
 from geoskip.sources.dependencies import (
     reason_declined,
 )

@@ -27,7 +27,7 @@ from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column, columns_of
 from geoskip.report import count_of
-from geoskip.sources.bound_indexes import quote_if_needed
+from geoskip.sources.column_names import quote_if_needed
 from geoskip.sources.progress import delayed_progress
 from geoskip.spark.advisor.file_sample import FileSample
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, judge

@@ -18,7 +18,7 @@ from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column, Opaque, Predicate, walk
 from geoskip.rewrite import canonical
-from geoskip.sources.bound_indexes import quote_if_needed
+from geoskip.sources.column_names import quote_if_needed
 from geoskip.sources.listed_files import ListedFile, is_below
 from geoskip.sources.progress import delayed_progress
 from geoskip.spark.advisor.file_sample import FileSample, sample_files

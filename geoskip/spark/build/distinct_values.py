@@ -28,7 +28,8 @@ from geoskip.report import count_of
 from geoskip.sources.arrow_reader import (
     FileResult,
 )
-from geoskip.sources.bound_indexes import texts_of, typed_columns, unquote_name
+from geoskip.sources.bound_indexes import texts_of, typed_columns
+from geoskip.sources.column_names import unquote_name
 from geoskip.sources.expression_tasks import PAYLOAD, ExpressionPlan, expanding_task, reading_task
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import ListedFile

@@ -50,7 +50,7 @@ from geoskip.registry import SPELLINGS, current
 from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, versioned_identity
 from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
 from geoskip.rewrite.sql_functions import Template
-from geoskip.sources.bound_indexes import quote_if_needed
+from geoskip.sources.column_names import quote_if_needed
 from geoskip.types import sql_type
 
 Json = Mapping[str, Any]
