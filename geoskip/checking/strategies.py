@@ -378,9 +378,7 @@ class OutOfTime(BaseException):
     """Raised by a condition to end :func:`minimal`; Hypothesis would take an Exception for a failure."""
 
 
-def minimal(
-    strategy: Strategy, condition: Callable[[Any], bool], seed: object, *, examples: int, shrink: bool = True
-) -> Any:
+def minimal(strategy: Strategy, condition: Callable[[Any], bool], seed: object, *, examples: int) -> Any:
     """The simplest value that Hypothesis finds for a condition, or None; the same for the same seed.
 
     Parameters
@@ -389,8 +387,6 @@ def minimal(
         The values to draw, none of them None, and what returns True for a value that is looked for.
     seed, examples
         Anything with a text of its own, and the number of values to try.
-    shrink
-        Simplify the first value that is found; without, it is returned as it is.
     """
     met: list[Any] = []
 
@@ -400,7 +396,7 @@ def minimal(
             return True
         return False
 
-    phases = [Phase.generate, *([Phase.shrink] if shrink else [])]
+    phases = (Phase.generate, Phase.shrink)
     options = settings(max_examples=examples, database=None, deadline=None, derandomize=False, phases=phases)
     try:
         return find(strategy, meets, settings=options, random=random.Random(str(seed)))

@@ -64,10 +64,9 @@ from geoskip.clauses import (
     Clause,
     Files,
     UnitClause,
-    all_of,
     alternatives_of,
+    conjuncts_of,
     leaves_of,
-    parts_of,
     size_of,
 )
 from geoskip.conditions import (
@@ -363,21 +362,13 @@ def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery
     return None if found is None or found.size > _MOST_QUERIES else found
 
 
-def conjuncts(clause: Clause) -> list[Clause]:
-    """The operands of a conjunction, grouped so that clauses over the units of one index stay together."""
-    groups: dict[Any, list[Clause]] = {}
-    for part in parts_of(clause):
-        groups.setdefault(part.index if isinstance(part, UnitClause) else id(part), []).append(part)
-    return [all_of(group) for group in groups.values()]
-
-
 def _translate_clause(clause: Clause, fields: Mapping[str, KeyField], depth: int) -> TranslatedQuery | None:
     if clause is KEEP_ALL or clause is KEEP_NONE:
         return TranslatedQuery(queries.ALL if clause is KEEP_ALL else queries.NONE)
     if isinstance(clause, UnitClause) or not size_of(clause) > 1:
         return _of_one_index(clause, fields)
-    every = len(parts_of(clause)) > 1
-    parts = conjuncts(clause) if every else alternatives_of(clause)
+    every = len(conjuncts_of(clause)) > 1
+    parts = conjuncts_of(clause) if every else alternatives_of(clause)
     found = [_translate_clause(part, fields, depth - 1) for part in parts] if depth else []
     known = [part for part in found if part is not None]
     whole = len(known) == len(parts)

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.clauses import Clause, Mask, keep_mask
+from geoskip.clauses import Clause, Mask, conjuncts_of, keep_mask
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Wanted, conform
-from geoskip.stores.search.clause_queries import conjuncts, fields_of, translate
+from geoskip.stores.search.clause_queries import fields_of, translate
 from geoskip.stores.search.documents import (
     BLOCK,
     BLOCKS,
@@ -170,7 +170,7 @@ class SearchFiles(FileMetadata):
 
     def _evaluate_rest(self, clause: Clause, mask: Mask) -> Mask:
         """Narrow the mask by the parts of a clause that the server did not decide."""
-        rest = [part for part in conjuncts(clause) if (t := translate(part, self._keys)) is None or not t.exact]
+        rest = [part for part in conjuncts_of(clause) if (t := translate(part, self._keys)) is None or not t.exact]
         chosen = np.flatnonzero(mask)
         if not len(chosen):
             return mask
