@@ -12,7 +12,7 @@ from geoskip.advisor.query_estimates import WhatIf
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.layout.specification import Layout
-from geoskip.report import count_of, size_of
+from geoskip.report import count_of, shorten, size_of
 
 __all__ = ["Advice", "AdvisedIndex", "AdvisedLayout", "SuperfluousIndex", "python_of"]
 
@@ -236,7 +236,7 @@ class Advice:
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for each in self.indexes:
             yield (
-                _short(python_of(each.index)),
+                shorten(python_of(each.index), _LONGEST),
                 f"{each.files:,}",
                 size_of(each.bytes),
                 size_of(each.adds_bytes),
@@ -265,16 +265,16 @@ class Advice:
         for each in self.superfluous:
             yield f"{each.name} saves these queries nothing, and stores {size_of(each.bytes)}: {each.call}"
         for query, why in self.unserved:
-            yield f"no index serves {_short(query)}: {why}"
+            yield f"no index serves {shorten(query, _LONGEST)}: {why}"
         for query in self.estimate.untouched:
-            yield f"it does not read this dataset: {_short(query)}"
+            yield f"it does not read this dataset: {shorten(query, _LONGEST)}"
         yield from self.notes
 
     def _queries(self) -> Iterator[str]:
         """The queries that the table names by their numbers."""
         named = sorted({number for each in self.indexes for number in each.queries} & self.queries.keys())
         for number in named[:_QUERIES_SHOWN]:
-            yield f"query {number}: {_short(self.queries[number])}"
+            yield f"query {number}: {shorten(self.queries[number], _LONGEST)}"
         if len(named) > _QUERIES_SHOWN:
             yield f"and {len(named) - _QUERIES_SHOWN} more queries, in advice.queries"
 
@@ -311,8 +311,3 @@ def _ranges(numbers: Sequence[int]) -> str:
     """
     runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])]
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple, overload
 
-from geoskip.report import count_of, size_of
+from geoskip.report import count_of, shorten, size_of
 
 _SHOWN = 100
 """So many characters of a query are printed."""
@@ -117,8 +117,8 @@ class ScanIndicators(Factors):
         return {"dataset": self.dataset, "condition": self.condition, **self.counts(), "notes": list(self.notes)}
 
     def __str__(self) -> str:
-        where = [f"  where {_short(self.condition)}"] if self.condition else []
-        return "\n".join([_short(self.dataset), *where, *(f"  {line}" for line in _lines(self))])
+        where = [f"  where {shorten(self.condition, _SHOWN)}"] if self.condition else []
+        return "\n".join([shorten(self.dataset, _SHOWN), *where, *(f"  {line}" for line in _lines(self))])
 
     __repr__ = __str__
 
@@ -165,7 +165,7 @@ class Indicators(Factors, Sequence[ScanIndicators]):
     def __str__(self) -> str:
         if not self.scans:
             return "geoskip: the query reads no files"
-        head = [f"geoskip: {_short(self.query)}"] if self.query else []
+        head = [f"geoskip: {shorten(self.query, _SHOWN)}"] if self.query else []
         sums = ["all scans together", *(f"  {line}" for line in _lines(self))] if len(self) > 1 else []
         return "\n".join([*head, *map(str, self.scans), *sums])
 
@@ -242,7 +242,7 @@ class Workload(Sequence[Indicators]):
         if not self.queries:
             return "geoskip: a workload without a query"
         head = f"{'sigma':>10} {'lambda':>10} {'mu':>10} {'psi':>10}  {'files read':>16}  query"
-        rows = [f"{_figures(query)}  {_files(query):>16}  {_short(_name(query), 60)}" for query in self.queries]
+        rows = [f"{_figures(query)}  {_files(query):>16}  {shorten(_name(query), 60)}" for query in self.queries]
         means = " ".join(f"{_figure(value):>10}" for value in self.means().values())
         return "\n".join([head, *rows, f"{means}  {'':>16}  {self._caption()}"])
 
@@ -294,15 +294,15 @@ def _name(query: Indicators) -> str:
     return query.query or "; ".join(conditions) or "reads no files"
 
 
-def _short(text: str, most: int = _SHOWN) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def _table(rows: Sequence[tuple[str, Factors]], last: tuple[str, dict[str, float | None]] | None = None) -> str:
     """The rows as a table of HTML."""
     lines = [
-        [_short(name), *map(_figure, counted.indicators().values()), _files(counted), size_of(counted.read.bytes)]
+        [
+            shorten(name, _SHOWN),
+            *map(_figure, counted.indicators().values()),
+            _files(counted),
+            size_of(counted.read.bytes),
+        ]
         for name, counted in rows
     ]
     if last is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from geoskip.advisor.estimates import Estimate, total
-from geoskip.report import count_of, size_of
+from geoskip.report import count_of, shorten, size_of
 
 _LONGEST = 60
 _FEW = 10
@@ -203,7 +203,7 @@ class WhatIf:
             lines.append(f"stored: about {stored} of metadata ({each}), built in about {_seconds(self.build_seconds)}")
         if self.layout:
             lines.append(f"written: {count_of(self.files_after, 'file')} of about {size_of(self.bytes_after)} together")
-        lines += [f"it does not read this dataset: {_short(text)}" for text in self.untouched]
+        lines += [f"it does not read this dataset: {shorten(text, _LONGEST)}" for text in self.untouched]
         return [*lines, *self.notes]
 
 
@@ -221,12 +221,7 @@ def _seconds(time: float) -> str:
 
 
 def _label(query: QueryEstimate) -> str:
-    return _short(query.query) + (f" ({query.count:,} times)" if query.count > 1 else "")
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return shorten(query.query, _LONGEST) + (f" ({query.count:,} times)" if query.count > 1 else "")
 
 
 def wide_intervals(sampled: int, files: int) -> str | None:

@@ -24,6 +24,7 @@ import shapely
 from geoskip.errors import EnvironmentProblem, MappingError
 from geoskip.indexes.base import Index
 from geoskip.registry import Given, current
+from geoskip.report import shorten
 
 if TYPE_CHECKING:
     from geoskip.checking.candidates import Tally
@@ -179,11 +180,11 @@ class CounterExample:
     def __str__(self) -> str:
         lines = [f"{self.blame}: {self.why}"]
         if self.query:
-            lines.append(f"  the query        WHERE {_short(self.query, 100)}")
+            lines.append(f"  the query        WHERE {shorten(self.query, 100)}")
         if self.clause:
-            lines.append(f"  the clause       {_short(self.clause, 100)}")
+            lines.append(f"  the clause       {shorten(self.clause, 100)}")
         for index, summary in self.summaries.items():
-            lines.append(f"  what is stored   {index}: {_short(_words(summary), 90)}")
+            lines.append(f"  what is stored   {index}: {shorten(_words(summary), 90)}")
         if self.rows:
             lines.append("  the file's rows")
             lines += ["    " + line for line in _table(self.rows, self.lost)]
@@ -284,10 +285,10 @@ def _cell(value: Any) -> str:
         return "NULL"
     if isinstance(value, bytes):
         text = value.decode("utf-8", "replace")
-        return _short(
+        return shorten(
             repr(text) if text.isprintable() and "\ufffd" not in text else str(geometry_of(value) or repr(value)), 60
         )
-    return _short(repr(value) if not isinstance(value, UnquotedText) else str(value), 60)
+    return shorten(repr(value) if not isinstance(value, UnquotedText) else str(value), 60)
 
 
 class UnquotedText(str):
@@ -312,8 +313,3 @@ def _words(summary: Any) -> str:
 
 def _name_list(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _short(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
