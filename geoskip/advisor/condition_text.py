@@ -40,6 +40,7 @@ __all__ = ["shape_of", "sql_text"]
 
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L", "double": "D", "float": "F"}
 _OPERATORS = ("+", "-", "*", "/", "%")
+_PRESENT = " IS NOT NULL"
 _TOO_DEEP = "a condition that is nested too deeply"
 
 
@@ -146,12 +147,15 @@ def _quote(text: str) -> str:
 def shape_of(condition: Predicate) -> str:
     """Text of a condition with a ``?`` and its type for each literal, and one for those of a list.
 
-    The members of AND and OR are sorted, each different one once: Spark writes them in one order or another.
+    The members of AND and OR are sorted, each different one once: Spark writes them in one order or another. Those
+    that only test for NULL, which Spark adds, are the last.
 
     >>> temp, city = Column("temp", "double"), Column("city", "string")
     >>> hot = Comparison(">", Call("abs", (temp,)), Literal(30.5, "double"))
     >>> shape_of(And((hot, In(city, (Literal("Bonn", "string"), Literal("Aachen", "string"))))))
     'abs(temp) > ?double AND city IN (?string)'
+    >>> shape_of(And((Not(IsNull(city)), hot)))
+    'abs(temp) > ?double AND city IS NOT NULL'
     >>> shape_of(Or((StartsWith(city, "B"), Not(Opaque("secret(7)", ("temp",))))))
     "NOT unknown(temp) OR city LIKE '?%'"
     """
@@ -168,10 +172,11 @@ def _shape(node: Predicate, *, outermost: bool = False) -> str:
         case Literal():
             return _placeholder(node)
         case And(parts) | Or(parts):
-            text = (" AND " if isinstance(node, And) else " OR ").join(sorted(set(map(_shape, parts))))
+            texts = sorted(set(map(_shape, parts)), key=lambda text: (text.endswith(_PRESENT), text))
+            text = (" AND " if isinstance(node, And) else " OR ").join(texts)
             return text if outermost or len(parts) == 1 else f"({text})"
         case Not(IsNull(child)):
-            return f"{_shape(child)} IS NOT NULL"
+            return f"{_shape(child)}{_PRESENT}"
         case Not(Comparison("=", left, right)):
             return f"{_shape(left)} <> {_shape(right)}"
         case Not(child):

@@ -50,6 +50,7 @@ from geoskip.predicates import (
     StartsWith,
     walk,
 )
+from geoskip.report import shorten
 from geoskip.types import sql_type
 
 _DIALECTS = ("spark", "duckdb")
@@ -150,7 +151,7 @@ class SqlTranslator(SqlOperands):
     def not_used(self, node: Any) -> EngineCondition:
         """A condition without a meaning that all engines share; its columns are looked up all the same."""
         text = node.sql(dialect=self.dialect)
-        shown = text if len(text) <= 200 else text[:199] + "…"
+        shown = shorten(text, 200)
         self.unknown(self.reason_not_used(node, shown))
         opaque = Opaque(shown)
         return EngineCondition(opaque, opaque)

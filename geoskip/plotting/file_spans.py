@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from geoskip.errors import EnvironmentProblem
 from geoskip.layout.clustering import FileRanges
 from geoskip.plotting import KEPT, SKIPPED
+from geoskip.report import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,5 +150,4 @@ def _label(labels: Any, at: float) -> str:
     """
     if at != int(at) or not 0 <= at < len(labels):
         return ""
-    text: str = labels[int(at)].decode("utf-8", "replace")
-    return text if len(text) < _LABEL else text[: _LABEL - 1] + "…"
+    return shorten(labels[int(at)].decode("utf-8", "replace"), _LABEL)

@@ -15,6 +15,7 @@ from geoskip.layout.clustering import Clustering, FileRanges, clustering
 from geoskip.layout.layout_report import stored_ranges
 from geoskip.plotting.drawing import files_named
 from geoskip.predicates import columns_of
+from geoskip.report import shorten
 from geoskip.report_page.elements import Markup, element
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ def _axis(at: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> tuple[int,
 def _label(ranges: FileRanges, rank: int) -> str:
     """The bound at a rank, in words."""
     if ranges.kind == "text":
-        text = ranges.labels[rank].decode("utf-8", "replace")
-        return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
+        return shorten(ranges.labels[rank].decode("utf-8", "replace"), _LABEL)
     value: Any = float(ranges.positions[rank])
     if ranges.kind == "date" and abs(value) < 1e7:
         return str(np.datetime64(int(value), "D"))

@@ -28,6 +28,7 @@ from geoskip.indexes.base import Index
 from geoskip.metadata import Snapshot
 from geoskip.planner import decide
 from geoskip.predicates import And, Predicate
+from geoskip.report import shorten
 from geoskip.rewrite.sql_functions import Template
 from geoskip.sources.dependencies import renamer
 from geoskip.spark.analysis import sentence, without_error_log
@@ -267,8 +268,7 @@ def _scans(geoskip: Any, session: SparkSession, query: str | DataFrame) -> Any:
         raise InvalidSpecificationError(
             f"a query is a text in SQL or a DataFrame, got {query!r}, a {type(query).__name__}"
         )
-    shown = query if isinstance(query, str) else "the DataFrame"
-    shown = shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+    shown = shorten(query, _LONGEST) if isinstance(query, str) else "the DataFrame"
     if isinstance(query, DataFrame) and query.isStreaming:
         raise InvalidSpecificationError(
             "a query is over files that are there, got a stream; read the same files with spark.read"

@@ -2,6 +2,7 @@ package geoskip;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -178,8 +179,21 @@ class PlannedScan {
     /** The conditions that a row's values settle, the lowest of the plan first. */
     List ownConditions() { return Decision.ownOf(bottomFirst()); }
 
-    /** The condition with its members sorted, which Spark writes in one order or another. */
-    String sortedCondition() { return String.join(" AND ", new TreeSet(members())); }
+    /** The conditions in SQL, whatever order Spark gave them; the tests for NULL, which it adds, are the last. */
+    String sortedCondition() {
+        TreeSet tests = new TreeSet(members());
+        List presence = new ArrayList();
+        for (Iterator each = tests.iterator(); each.hasNext();) {
+            String text = (String) each.next();
+            if (text.endsWith(" IS NOT NULL)")) {
+                presence.add(text);
+                each.remove();
+            }
+        }
+        List texts = new ArrayList(tests);
+        texts.addAll(presence);
+        return String.join(" AND ", texts);
+    }
 
     /** The members of the conditions in SQL, the lowest of the plan first. */
     private List members() {
