@@ -258,12 +258,12 @@ def test_the_log_sums_what_reports_say_of_shapes_and_holds_no_literal(asking: An
     asking.sql("SELECT * FROM t WHERE s = 'before'").collect()
     log = [row.asDict() for row in geoskip.workload_log(asking).collect()]
     (twice,) = (row for row in log if row["count"] == 2)
-    assert twice["condition"] == "city <> ?string AND city IS NOT NULL AND fare > ?double AND fare IS NOT NULL"
+    assert twice["condition"] == "city <> ?string AND fare > ?double AND city IS NOT NULL AND fare IS NOT NULL"
     sums = [sum(getattr(one, name) for one in read) for name in ("files_kept", "bytes_kept", "files_total")]
     assert [twice["files_read"], twice["bytes_read"], twice["files_total"]] == sums
     assert twice["files_read"] < twice["files_total"]
     assert twice["first_seen"] < twice["last_seen"]
-    assert "a <> ?bigint AND a IS NOT NULL AND s IS NOT NULL AND s LIKE '?%'" in [row["condition"] for row in log]
+    assert "a <> ?bigint AND s LIKE '?%' AND a IS NOT NULL AND s IS NOT NULL" in [row["condition"] for row in log]
     assert sorted({row["dataset"].rpartition("/")[2] for row in log}) == ["rides", "tens"]
     assert len(log) == 5  # the two sides of the join each have one
     kept = repr(log) + java(asking).geoskip.workload(asking._jsparkSession)
@@ -296,6 +296,7 @@ def test_what_was_seen_with_literals_can_be_measured_again(asking: Any, rides: P
     again = sorted(geoskip.workload(frames), key=lambda query: (query.total.files, query.rows_matching))
     assert [query.to_dict()["scans"] for query in found] == [query.to_dict()["scans"] for query in again]
     log = {row["condition"]: row["count"] for row in geoskip.workload_log(asking).collect() if row["literals"]}
+    assert "(city = 'c') AND (fare > 100.0D) AND (city IS NOT NULL) AND (fare IS NOT NULL)" in log
     assert (sorted(log.values()), sum("tripled(tip)" in condition for condition in log)) == ([1, 1, 1, 2], 1)
 
 
