@@ -256,7 +256,7 @@ class _Rewrite:
             for root in dict.fromkeys([self.data.root, self.to or self.data.root]):
                 remove_abandoned(root, used)
             self._check_folder()
-            undo.callback(self._discard, self.folder.staging)
+            undo.callback(self._discard, self.folder.outer)
             read = {file.uri for file in self.state.files}
             begin(self.folder, self.data.root, list(self.before), self.data.source.table, read)
             self._write()
@@ -265,6 +265,7 @@ class _Rewrite:
             self._check_unchanged("while its files were rewritten")
             rename_folder(self.spark, self.folder.staging, self.folder.final)
             undo.callback(self._discard_unused)
+            self._discard(self.folder.outer)
             build = self._index()
             if self.table is not None:
                 self._switch(self.table)

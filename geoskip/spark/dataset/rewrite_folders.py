@@ -39,6 +39,7 @@ JOURNAL = "_geoskip_rewrite.json"
 LOCK = "_geoskip_rewriting.json"
 SWITCHED = "_geoskip_switched"
 _STAGING = "_geoskip-rewrite-"
+_ROWS = "rows"
 _NAMED = re.compile(r"\.geoskip-[0-9a-f]{8}$")
 _ABANDONED = timedelta(days=7).total_seconds()
 """Age from which a rewrite on another machine is taken for dead."""
@@ -51,8 +52,14 @@ _NO_ROOM = re.compile(r"No space left on device|[Dd]isk quota exceeded|DSQuotaEx
 class NewFolder:
     """The folder of a rewrite: where it is made, and its final name."""
 
-    staging: str
+    outer: str
+    """The folder beside the dataset in which it is made, which readers ignore by its name."""
     final: str
+
+    @property
+    def staging(self) -> str:
+        """Where it is made: below ``outer``, since Spark warns of folders with such names when it is to read them."""
+        return f"{self.outer}/{_ROWS}"
 
     @classmethod
     def beside(cls, root: str, to: str | None) -> NewFolder:
@@ -64,6 +71,10 @@ class NewFolder:
             The URI of the dataset's folder.
         to
             The URI of the new folder; by default one beside the dataset, named after it.
+
+        >>> folder = NewFolder.beside("file:/data/trips", None)
+        >>> [place.rpartition("/")[2][:20] for place in (folder.outer, folder.staging)]
+        ['_geoskip-rewrite-tri', 'rows']
         """
         number = uuid.uuid4().hex[:8]
         parent, _, name = (to or root).rstrip("/").rpartition("/")
@@ -182,7 +193,7 @@ def remove_abandoned(root: str, used: Sequence[str]) -> list[str]:
             uri = f"{parent}/{each}"
             if not (is_staging or is_final) or any(f"{place}/".startswith(f"{uri}/") for place in used):
                 continue
-            owner = _owner(folder_at(uri), JOURNAL)
+            owner = _owner(folder_at(uri if is_final else f"{uri}/{_ROWS}"), JOURNAL)
             if is_final and not _was_for_a_table(uri, owner, root):
                 continue
             if owner is None or is_abandoned(owner):
