@@ -34,6 +34,7 @@ from geoskip.sources.column_names import backquote, quote_if_needed
 from geoskip.sources.dependencies import (
     reason_declined,
 )
+from geoskip.sources.offered_functions import offered_by_name
 from geoskip.spark.rule.translate import Translator
 from geoskip.spark.session import JvmBridge
 
@@ -201,6 +202,15 @@ def analysis_error(index: Index | Layout, frame: DataFrame, error: Exception) ->
             f"{index} is no SQL that Spark can parse ({message}); put the name of a column that is no plain word "
             f"in backquotes. The dataset's columns are {known}"
         )
+    function = re.search(r"Cannot resolve (?:routine|function) `(.+?)`", message)
+    if function:
+        offered = offered_by_name().get(function[1].lower())
+        out = (
+            f"geoskip.register_functions(spark) registers {offered.name}"
+            if offered is not None
+            else "register it in this session, or correct its name"
+        )
+        return InvalidSpecificationError(f"{index}: the session has no function {function[1]}; {out}")
     return UnknownColumnError(f"{index} cannot be built over this dataset: {message}. Its columns are {known}")
 
 

@@ -286,7 +286,7 @@ def test_nothing_is_lost_when_a_build_fails(spark: Any, parts: Parts) -> None:
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "tmp": (MinMax("tmp"), UnknownColumnError, "no column tmp; did you mean temp?"),
-    "function": (MinMax("no_such(temp)"), UnknownColumnError, "no_such"),
+    "function": (MinMax("no_such(temp)"), InvalidSpecificationError, "has no function no_such; register it"),
     "field": (MinMax("temp.x"), UnknownColumnError, "temp"),
     "syntax": (MinMax("a b c"), InvalidSpecificationError, "backquotes"),
     "aggregate": (MinMax("max(temp)"), InvalidSpecificationError, "one row"),
@@ -318,6 +318,14 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(spark: Any, plain_parquet:
         geoskip.dataset(spark, plain_parquet).create_index(index)
     assert "\n" not in str(caught.value)
     assert not (Path(plain_parquet) / "_geoskip").exists()
+
+
+def test_an_error_on_an_offered_function_names_what_registers_it(spark: Any, plain_parquet: str) -> None:
+    handle = geoskip.dataset(spark.newSession(), plain_parquet)
+    with pytest.raises(
+        InvalidSpecificationError, match=r"geoskip.register_functions\(spark\) registers ST_GeomFromWKB"
+    ):
+        handle.create_index(GeoBox("st_geomfromwkb(s)"))
 
 
 @pytest.mark.parametrize("again", ["temp", "Temp", "`temp`"])

@@ -101,22 +101,23 @@ def arrow_values(types: Sequence[pa.DataType], values: Sequence[Any], nulls: Int
 
 
 def _check_rows_alone(layout: Layout, frame: DataFrame, selected: DataFrame) -> None:
-    """Raise for an expression whose value does not follow from the columns of its row."""
+    """Raise for an expression whose value does not follow from the columns of its row, and for one given twice."""
     plan: Any = selected._jdf.queryExecution().analyzed()
-    expressions = plan.expressions()
-    for number, text in enumerate(layout.expressions):
-        if number >= expressions.size():
-            break
-        if not expressions.apply(number).deterministic():
+    found: list[Any] = [plan.expressions().apply(number) for number in range(plan.expressions().size())]
+    found = [each.child() if each.nodeName() == "Alias" else each for each in found]
+    for number, (text, expression) in enumerate(zip(layout.expressions, found, strict=False)):
+        if not expression.deterministic():
             raise InvalidSpecificationError(
                 f"{layout}: {text} is not deterministic, so a row would belong to a file by chance; use an expression "
                 "whose value depends on the row alone"
             )
-        if plan.nodeName() == "Project" and expressions.apply(number).references().isEmpty():
+        if plan.nodeName() == "Project" and expression.references().isEmpty():
             raise InvalidSpecificationError(
                 f"{layout}: {text} reads no column, so it puts rows in no order; name a column, or an expression over "
                 f"the columns {', '.join(frame.columns[:20])}"
             )
+        if any(expression.semanticEquals(before) for before in found[:number]):
+            raise InvalidSpecificationError(f"{layout}: {text} has the values of one before it; name each once")
     child: Any = frame._jdf.queryExecution().analyzed()
     if plan.nodeName() != "Project" or not plan.child().sameResult(child):
         raise InvalidSpecificationError(
