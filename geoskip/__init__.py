@@ -12,7 +12,8 @@ Imports point downwards only; import-linter checks it.
 
 * ``predicates``, ``types``, ``clauses``: the condition of a query as a tree, Spark's types, and boolean conditions on
   the metadata of one file. ``geometry``, ``metrics`` and ``evaluation`` know shapes, distances and single values.
-* ``conditions``: what clauses compare, as data: evaluated by numpy, printed, and translated for search servers.
+* ``conditions``: what clauses compare, as data: evaluated by numpy, printed, and translated for search servers and
+  Arrow.
 * ``registry``: what decorators declare about functions, bound to implementations; ``fingerprint`` identifies them.
 * ``bounds``, ``rewrite``, ``indexes``: intervals of expressions in every file, rules that rewrite conditions, and the
   index types: what each stores a file, and the clauses that follow from it.

@@ -8,9 +8,9 @@ clause keeps:
 * :class:`AllOf`, :class:`AnyOf` and :class:`Negation` combine conditions;
 * :class:`Refine` decides by code, on the units that satisfy a necessary condition.
 
-The same condition is evaluated by numpy (:func:`evaluate`), printed (``str``), and translated into a query of a search
-server (:mod:`geoskip.stores.search.clause_queries`). Code stays behind in translations: its necessary condition,
-:func:`necessary`, keeps more units.
+The same condition is evaluated by numpy (:func:`evaluate`), printed (``str``), and translated: into a query of a search
+server (:mod:`geoskip.stores.search.clause_queries`) and into an expression of Arrow (:func:`expression_of`). Code stays
+behind in translations: its necessary condition, :func:`necessary`, keeps more units.
 
 Null in a column is unknown: it neither satisfies nor fails a comparison, and what is unknown is kept. So the null of a
 lower or an upper bound is a bound that is open.
@@ -389,3 +389,35 @@ def _has_some_value(condition: SomeValue, low: Any, high: Any) -> bool:
     if condition.equal:
         return (low is None or high is None or low == high) and (known is None or known in values[at : at + 1])
     return at < len(values) and (high is None or values[at] <= high)
+
+
+def expression_of(condition: Condition, field: Callable[[str], pc.Expression] = pc.field) -> pc.Expression:
+    """The necessary condition as an expression of Arrow, for datasets and tables with these columns.
+
+    Parameters
+    ----------
+    condition : Condition
+        A condition; code is left out.
+    field : Callable
+        The expression of a column.
+
+    >>> expression_of(Compare("low", "<=", 5)).equals((pc.field("low") <= 5) | pc.field("low").is_null())
+    True
+    """
+    return _expression(necessary(condition), field, True)
+
+
+def _expression(condition: Condition, field: Callable[[str], pc.Expression], unknown: bool) -> pc.Expression:
+    match condition:
+        case Compare(column, op, value):
+            found = OPERATORS[op](field(column), pa.scalar(value))
+            return found | field(column).is_null() if unknown else found & field(column).is_valid()
+        case Among() | SomeValue():
+            return _expression(condition.comparisons(), field, unknown)
+        case Negation(part):
+            return ~_expression(part, field, not unknown)
+    if not isinstance(condition, AllOf | AnyOf):
+        raise TypeError(f"{condition!r} is no condition on columns")
+    every = isinstance(condition, AllOf)
+    parts = (_expression(part, field, unknown) for part in condition.parts)
+    return reduce(operator.and_ if every else operator.or_, parts, pc.scalar(every))
