@@ -118,7 +118,7 @@ if TYPE_CHECKING:
     from geoskip.indexes.valuelist import ValueList
     from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
     from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
-    from geoskip.sources.build_report import BuildReport
+    from geoskip.sources.build_verbs import BuildReport
     from geoskip.spark.advisor.measured import indicators, workload
     from geoskip.spark.advisor.recommend import recommend
     from geoskip.spark.advisor.what_if import what_if
@@ -237,7 +237,7 @@ _CORE = {
     **dict.fromkeys(("Hilbert", "KDTree", "Layout", "Sort", "ZOrder"), "layout.specification"),
     **dict.fromkeys(("Function", "constant", "declare", "denotes", "mappings", "maps"), "registry"),
     **dict.fromkeys(("quarantined", "release"), "registry"),
-    "BuildReport": "sources.build_report",
+    "BuildReport": "sources.build_verbs",
     "WhyNot": "diagnosis.explanation",
     "Encryption": "stores.encryption",
     "KeyRing": "stores.keyring",

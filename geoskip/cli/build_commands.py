@@ -22,7 +22,7 @@ from geoskip.errors import NeedsSparkError
 
 if TYPE_CHECKING:
     from geoskip.indexes.base import Index
-    from geoskip.sources.build_report import BuildReport
+    from geoskip.sources.build_verbs import BuildReport
 
 _INDEXES = "Indexes, each of a column or SQL expression (repeatable)"
 

@@ -10,7 +10,7 @@ from functools import cache
 
 from geoskip.predicates import Call, Column, Predicate
 from geoskip.registry.fingerprint import Unidentifiable
-from geoskip.sources.offered_functions import implementation_of_offered, offered_by_name
+from geoskip.registry.installed import implementation_of_offered, offered_by_name
 
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _CLASSES = frozenset(

@@ -39,8 +39,8 @@ from geoskip.registry.installed import load_mappings
 from geoskip.report import count_of
 from geoskip.sources.arrow_reader import SPARK, FileResult, read_files
 from geoskip.sources.bound_indexes import FileRelation, check_distinct, check_indexes, entry_of, texts_of
-from geoskip.sources.build_report import BuildReport
 from geoskip.sources.build_verbs import (
+    BuildReport,
     check_same,
     create_indexes,
     latest_with_index,

@@ -42,8 +42,8 @@ from geoskip.engines.extras import require_package
 from geoskip.engines.folder_listing import locate
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate
+from geoskip.registry.installed import offered_by_name
 from geoskip.report import Report, Scan
-from geoskip.sources.offered_functions import offered_by_name
 from geoskip.stores.base import Store
 
 if TYPE_CHECKING:

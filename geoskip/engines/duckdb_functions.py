@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.sources.offered_functions import OfferedFunction
+from geoskip.registry.installed import OfferedFunction
 
 SQL_TYPES = {"binary": "BLOB", "string": "VARCHAR", "double": "DOUBLE", "boolean": "BOOLEAN", "int": "INTEGER"}
 """DuckDB's names of Spark's types of results."""
@@ -19,7 +19,7 @@ _ARROW = {
 def on_arrow(offered: OfferedFunction) -> Callable[..., pa.Array]:
     """The function over Arrow arrays of equal length; null for a null argument.
 
-    >>> from geoskip.sources.offered_functions import offered_by_name
+    >>> from geoskip.registry.installed import offered_by_name
     >>> point, text = (on_arrow(offered_by_name()[name]) for name in ("st_point", "st_astext"))
     >>> text(point(pa.array([1.5, None]), pa.array([2.0, 2.0]))).to_pylist()
     ['POINT (1.5 2)', None]

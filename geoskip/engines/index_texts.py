@@ -16,8 +16,8 @@ from geoskip.errors import NeedsSparkError, UnknownColumnError, UnsupportedColum
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.registry.fingerprint import Unidentifiable
+from geoskip.registry.installed import implementation_of_offered, offered_by_name
 from geoskip.sources.column_names import quote_if_needed, unquote_name
-from geoskip.sources.offered_functions import implementation_of_offered, offered_by_name
 from geoskip.types import sql_type
 
 _TOKEN = re.compile(

@@ -12,7 +12,7 @@ from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
 from geoskip.registry.installed import load_mappings
 from geoskip.sources.build_verbs import check_same, require_index, with_latest
-from geoskip.sources.spark_defaults import PARQUET
+from geoskip.sources.settings import PARQUET
 from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
 from geoskip.stores.base import Store
 

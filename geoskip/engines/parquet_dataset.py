@@ -21,7 +21,7 @@ from geoskip.metadata import Header
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import FileListing, glob_pattern, is_glob, literal_head, near_path, shared_folder
 from geoskip.sources.parquet_schema import spark_schema, unread_columns
-from geoskip.sources.spark_defaults import PARQUET, default_settings, spark_version
+from geoskip.sources.settings import PARQUET, default_settings, spark_version
 from geoskip.stores.log_files import local_path
 
 _SUMMARIES = ("_common_metadata", "_metadata")

@@ -22,10 +22,10 @@ from geoskip.engines.extras import require_package
 from geoskip.indexes.base import Index
 from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.predicates import Call, Column, Literal, Predicate, walk
+from geoskip.registry.installed import offered_by_name
 from geoskip.sources.arrow_reader import FileResult, ValueGatherer, is_encrypted, is_signed, one_array, store_summaries
 from geoskip.sources.column_names import parts_of_name
 from geoskip.sources.footers import least_value
-from geoskip.sources.offered_functions import offered_by_name
 from geoskip.types import SqlType, sql_type
 
 _ROWS_AT_ONCE = 1 << 20

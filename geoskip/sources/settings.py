@@ -15,7 +15,8 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from geoskip.metadata import BUDGET, bytes_of
@@ -233,3 +234,38 @@ def settings_difference(then: str, now: str) -> str | None:
             was = f"{name}={built[name]}" if name in built else f"the default of {name}"
             return f"it was built with {was}, the session has {here.get(name, 'its default')}"
     return None
+
+
+# --- Spark without a session ------------------------------------------------------------------------------------------
+
+PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+_ASSUMED = "4.0.0"
+"""Version of Spark where none is installed."""
+
+
+@cache
+def spark_version() -> str:
+    """Version of the installed PySpark, which is not imported."""
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        return _ASSUMED
+
+
+def default_settings(spark: str) -> dict[str, str | None]:
+    """Spark's settings for reading Parquet by the version of Spark.
+
+    >>> default_settings("3.5.4")["spark.sql.parquet.datetimeRebaseModeInRead"]
+    'EXCEPTION'
+    """
+    mode = "EXCEPTION" if spark.startswith("3.") else "CORRECTED"
+    return {
+        "spark.sql.caseSensitive": "false",
+        "spark.sql.parquet.int96RebaseModeInRead": mode,
+        "spark.sql.parquet.datetimeRebaseModeInRead": mode,
+        "spark.sql.parquet.binaryAsString": "false",
+        "spark.sql.parquet.int96AsTimestamp": "true",
+        "spark.sql.parquet.int96TimestampConversion": "false",
+        "spark.sql.legacy.parquet.nanosAsLong": "false",
+        CHANGED: "{}",
+    }

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from shapely.geometry.base import BaseGeometry
 
 from geoskip.errors import EnvironmentProblem
-from geoskip.sources.offered_functions import offered_functions
+from geoskip.registry.installed import offered_functions
 from geoskip.spark.workers import lack_of_functions
 
 _FUNCTIONS = "org.apache.spark.sql.functions"

@@ -20,7 +20,7 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError, NotIndexedEr
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
 from geoskip.report import Report
-from geoskip.sources.build_report import BuildReport
+from geoskip.sources.build_verbs import BuildReport
 from geoskip.sources.column_names import quote_if_needed
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.dataset.handle import Dataset, dataset

@@ -12,7 +12,7 @@ import pytest
 import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.sources import listed_files
-from geoskip.sources.build_report import BuildReport
+from geoskip.sources.build_verbs import BuildReport
 from geoskip.spark.filesystem import HadoopFolder
 from tests.conftest import same_as_off
 

@@ -14,8 +14,7 @@ from py4j.protocol import Py4JError
 
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.lifecycle.verbs import StalenessBound
-from geoskip.sources.build_report import BuildReport
-from geoskip.sources.build_verbs import files_without_metadata, with_latest
+from geoskip.sources.build_verbs import BuildReport, files_without_metadata, with_latest
 from geoskip.spark.dataset.create_refresh import refresh
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import known

@@ -19,8 +19,8 @@ from geoskip.errors import (
 )
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
-from geoskip.sources.build_report import BuildReport
 from geoskip.sources.build_verbs import (
+    BuildReport,
     check_same,
     create_indexes,
     latest_with_index,

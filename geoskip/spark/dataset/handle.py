@@ -19,7 +19,7 @@ from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.verbs import StalenessBound, duration
-from geoskip.sources.build_report import BuildReport
+from geoskip.sources.build_verbs import BuildReport
 from geoskip.sources.listed_files import is_glob
 from geoskip.sources.verification import VerifyResult
 from geoskip.spark.build.listing import table_format

@@ -38,7 +38,7 @@ from geoskip.layout.layout_report import RECORDED_SIZE, WRITES, layout_name, mea
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
-from geoskip.sources.build_report import BuildReport
+from geoskip.sources.build_verbs import BuildReport
 from geoskip.sources.listed_files import FileListing, ListedFile, is_glob, relative_path
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns

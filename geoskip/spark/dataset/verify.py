@@ -25,8 +25,8 @@ from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, SnapshotDiff
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot, build_table
-from geoskip.sources.build_report import BuildReport
 from geoskip.sources.build_verbs import (
+    BuildReport,
     check_keys,
     check_same,
     drop,

@@ -310,7 +310,7 @@ def test_an_installed_package_brings_its_mappings_for_good(tmp_path: Path, monke
 
 
 def test_a_library_of_functions_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from geoskip.sources.offered_functions import offered_functions
+    from geoskip.registry.installed import offered_functions
 
     (tmp_path / "house_functions.py").write_text("FUNCTIONS = {'f': (abs, 'int')}")
     info = tmp_path / "house-1.0.dist-info"
