@@ -18,7 +18,7 @@ import geoskip
 from geoskip import BloomFilter, Formatted, GapList, Hybrid, Index, MetricDist, MinMax, Prefix, ValueList
 from geoskip.errors import GeoskipError
 from geoskip.predicates import Column
-from geoskip.sources import arrow_reader, expression_tasks
+from geoskip.sources import arrow_reader, worker_tasks
 from geoskip.spark.build import distinct_values
 from geoskip.spark.build import job as build_module
 from geoskip.stores.base import MemoryStore
@@ -76,7 +76,7 @@ def test_the_metadata_are_those_of_sparks_reader(spark: Any, all_types: Path, mo
     assert jobs == 1
     assert {report.readers[str(index)] for index in INDEXES[: -len(ALL_TYPES.schema)]} == {COMPUTED}
     assert report.readers["minmax(f64)"] == "arrow"
-    monkeypatch.setattr(expression_tasks, "_GROUP", 2)
+    monkeypatch.setattr(worker_tasks, "_GROUP", 2)
     assert repr(built(spark, all_types, *INDEXES)[1]) == repr(ours)
     monkeypatch.setattr(build_module, "_plans", lambda *_: None)
     slow, theirs, _ = built(spark, all_types, *INDEXES)
@@ -103,8 +103,8 @@ def test_many_rows_of_a_group_come_in_several_batches(
 def test_files_of_many_rows_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tasks alone, with nothing between those that read and those that summarise."""
     monkeypatch.setattr(arrow_reader, "_ROWS_AT_ONCE", 5)
-    monkeypatch.setattr(expression_tasks, "_ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(expression_tasks, "_GROUP", 2)
+    monkeypatch.setattr(worker_tasks, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(worker_tasks, "_GROUP", 2)
     paths = []
     for number, rows in enumerate((0, 3, 17, 0, 12)):
         paths.append((f"f{number}", str(tmp_path / f"{number}.parquet")))
@@ -112,9 +112,9 @@ def test_files_of_many_rows_are_put_together(tmp_path: Path, monkeypatch: pytest
         pq.write_table(pa.table({"a": pa.array(values, pa.float64())}), paths[-1][1], row_group_size=4)
     index = ValueList("a").bind([Column("a", "double")])
     plan = arrow_reader.IndexPlan("valuelist(a)", index, (("a", "double"),))
-    what = expression_tasks.ExpressionPlan((), plan.columns, (("a", 0),), ((plan.name, index, (0,)),))
-    read = expression_tasks.reading_task([paths], what, [pa.float64()], False)(iter([pa.record_batch({"id": [0]})]))
-    sent = expression_tasks.expanding_task(what)(read)
+    what = worker_tasks.ExpressionPlan((), plan.columns, (("a", 0),), ((plan.name, index, (0,)),))
+    read = worker_tasks.reading_task([paths], what, [pa.float64()], False)(iter([pa.record_batch({"id": [0]})]))
+    sent = worker_tasks.expanding_task(what)(read)
     found = [result for batch in sent for payload in batch.column(0).to_pylist() for result in pickle.loads(payload)]
     expected = list(arrow_reader.read_files(paths, [plan], False))
     assert [(f.path, f.rows, f.size, f.summaries) for f in found] == [

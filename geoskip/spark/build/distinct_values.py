@@ -30,9 +30,9 @@ from geoskip.sources.arrow_reader import (
 )
 from geoskip.sources.bound_indexes import texts_of, typed_columns
 from geoskip.sources.column_names import unquote_name
-from geoskip.sources.expression_tasks import PAYLOAD, ExpressionPlan, expanding_task, reading_task
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import ListedFile
+from geoskip.sources.worker_tasks import PAYLOAD, ExpressionPlan, expanding_task, reading_task
 from geoskip.spark.analysis import arrow_type
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import check_not_cancelled, explain_worker_errors, reason_of, show_progress

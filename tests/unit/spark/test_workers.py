@@ -19,9 +19,8 @@ from pyspark.errors import PySparkException
 from geoskip import BloomFilter, Formatted, GapList, GeoBox, Hybrid, MetricDist, MinMax, Prefix, Suffix, ValueList
 from geoskip.indexes.base import Index
 from geoskip.predicates import Column
-from geoskip.sources.expression_tasks import ExpressionPlan, expanding_task, reading_task
 from geoskip.sources.footers import IndexPlan
-from geoskip.sources.worker_tasks import read_shares, summarising_task
+from geoskip.sources.worker_tasks import ExpressionPlan, expanding_task, read_shares, reading_task, summarising_task
 from geoskip.spark import workers
 from geoskip.spark.worker_archive import distributions_for_workers
 from geoskip.spark.workers import lack_of_functions, packages_of, way_out
