@@ -24,6 +24,7 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, Unkn
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.layout.specification import Layout
 from geoskip.metadata import IndexEntry
+from geoskip.registry.installed import offered_by_name
 from geoskip.sources.bound_indexes import (
     FileRelation,
     check_distinct,
@@ -34,7 +35,6 @@ from geoskip.sources.column_names import backquote, quote_if_needed
 from geoskip.sources.dependencies import (
     reason_declined,
 )
-from geoskip.sources.offered_functions import offered_by_name
 from geoskip.spark.rule.translate import Translator
 from geoskip.spark.session import JvmBridge
 
