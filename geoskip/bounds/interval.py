@@ -193,6 +193,12 @@ def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
     return np.asarray(array.fill_null(0).cast(pa.int64())), known
 
 
+def counts_or_unknown(files: Files, name: str, field: str) -> Ints:
+    """A stored count a unit, -1 where it is not known."""
+    counts, known = counts_of(files, name, field)
+    return np.where(known, counts, -1)
+
+
 def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
     """The intervals of an index's units; None where none has a summary.
 

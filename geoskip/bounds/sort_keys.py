@@ -174,19 +174,23 @@ def real_below(value: Any, kind: str | None) -> tuple[float, bool]:
     if kind == "float":
         with np.errstate(over="ignore"):
             value = float(np.float32(value))
-    below = _float_below(value)
+    near = nearest_real(value)
+    below = math.nextafter(near, -math.inf) if near > value else near
     return below, below == value
 
 
-def _float_below(value: int | float | Decimal) -> float:
-    """The greatest double that is not above a number."""
-    if isinstance(value, float):
-        return value
+def nearest_real(value: int | float | Decimal | Fraction, *, single: bool = False) -> float:
+    """The double, or the float of 32 bits, that is nearest to a number.
+
+    >>> nearest_real(10**400), nearest_real(2**24 + 1, single=True), nearest_real(-1e300, single=True)
+    (inf, 16777216.0, -inf)
+    """
     try:
-        near = float(value)
+        double = float(value)
     except OverflowError:
-        near = math.inf if value > 0 else -math.inf
-    return math.nextafter(near, -math.inf) if near > value else near
+        double = math.inf if value > 0 else -math.inf
+    with np.errstate(over="ignore"):
+        return float(np.float32(double)) if single else double
 
 
 def number_key(value: Any, scale: int) -> LiteralKey:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from geoskip.bounds.sort_keys import nearest_real
 from geoskip.predicates import FALSE, TRUE, And, Column, Comparison, IsNull, Literal, Not, Or, Predicate
 from geoskip.types import SqlType, sql_type
 
@@ -158,7 +159,7 @@ def _float(op: str, column: Column, value: Fraction | float, engine: Engine) -> 
     if value != value and engine.ieee:
         everything = Not(IsNull(column))
         return (everything, FALSE) if op == "!=" else (FALSE, everything)
-    nearest = _nearest(value, column.type == "float")
+    nearest = nearest_real(value, single=column.type == "float")
     exact = nearest == value or value != value
     literal = Literal(nearest, column.type)
 
@@ -228,18 +229,6 @@ def _step(op: str, column: Column, kind: SqlType, number: int) -> Predicate:
 
 def _plain(op: str, column: Column, literal: Literal) -> Predicate:
     return Not(Comparison("=", column, literal)) if op == "!=" else Comparison(op, column, literal)
-
-
-def _nearest(value: Fraction | float, single: bool) -> float:
-    """The float of 32 or 64 bits that is nearest to a number."""
-    try:
-        double = float(value)
-    except OverflowError:
-        double = math.inf if value > 0 else -math.inf
-    if not single:
-        return double
-    with np.errstate(over="ignore"):
-        return float(np.float32(double))
 
 
 def is_nan(column: Column) -> Predicate:

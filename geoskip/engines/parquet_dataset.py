@@ -19,7 +19,15 @@ from geoskip.engines.usable_indexes import schema_types
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
 from geoskip.metadata import Header
 from geoskip.sources.bound_indexes import FileRelation
-from geoskip.sources.listed_files import FileListing, glob_pattern, is_glob, literal_head, near_path, shared_folder
+from geoskip.sources.listed_files import (
+    FileListing,
+    glob_pattern,
+    is_below,
+    is_glob,
+    literal_head,
+    near_path,
+    shared_folder,
+)
 from geoskip.sources.parquet_schema import spark_schema, unread_columns
 from geoskip.sources.settings import PARQUET, default_settings, spark_version
 from geoskip.stores.log_files import local_path
@@ -84,11 +92,7 @@ class ParquetPaths:
         """Test which files these paths mean."""
         patterns = [glob_pattern(f"file:{glob}") for glob in self.globs]
         roots = [f"file:{root}" for root in self.roots]
-        return [
-            any(uri == root or uri.startswith(root.rstrip("/") + "/") for root in roots)
-            or any(pattern.fullmatch(uri) for pattern in patterns)
-            for uri in uris
-        ]
+        return [is_below(uri, roots) or any(pattern.fullmatch(uri) for pattern in patterns) for uri in uris]
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

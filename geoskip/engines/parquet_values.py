@@ -25,17 +25,13 @@ from geoskip.predicates import Call, Column, Literal, Predicate, walk
 from geoskip.registry.installed import offered_by_name
 from geoskip.sources.arrow_reader import FileResult, ValueGatherer, is_encrypted, is_signed, one_array, store_summaries
 from geoskip.sources.column_names import parts_of_name
-from geoskip.sources.footers import least_value
+from geoskip.sources.footers import GREGORIAN, TIMES_AGREE, least_value
 from geoskip.types import SqlType, sql_type
 
 _ROWS_AT_ONCE = 1 << 20
 _READER = "arrow"
-_GREGORIAN = -141_427
-"""The day (1582-10-15) from which both calendars agree."""
 _COMMON_ERA = -719_164
 """The first day of the year 1 of the Julian calendar."""
-_TIMES_AGREE = -2_208_988_800 * 10**6
-"""The microsecond (1900-01-01) from which rebased timestamps agree in all zones."""
 _LAST_TIME = 253_402_300_800 * 10**6
 """The microsecond (the year 10000) up to which readers of INT96 agree."""
 
@@ -263,7 +259,7 @@ class _ExpressionValues:
         return None if version is None else key in entries or version < since
 
     def _check_times(self, least: int | None, key: bytes, since: bytes) -> None:
-        if least is None or least >= _TIMES_AGREE:
+        if least is None or least >= TIMES_AGREE:
             return
         legacy = self._is_legacy(key, since)
         if legacy:
@@ -273,7 +269,7 @@ class _ExpressionValues:
 
     def _days(self, values: pa.Array) -> pa.Array:
         least = pc.min(values.cast(pa.int32())).as_py()
-        if least is None or least >= _GREGORIAN:
+        if least is None or least >= GREGORIAN:
             return values
         legacy = self._is_legacy(b"org.apache.spark.legacyDateTime", b"3.0.0")
         if legacy is None and not self.rules.corrected:
@@ -306,7 +302,7 @@ def rebase_days(days: pa.Array) -> pa.Array:
     day = of_year - (153 * month + 2) // 5
     months = (month + 2) % 12 + 12 * (year - 4800 + month // 10 - 1970)
     same = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day
-    found = np.where(numbers < _GREGORIAN, same, numbers).astype(np.int32)
+    found = np.where(numbers < GREGORIAN, same, numbers).astype(np.int32)
     return pa.array(found, mask=np.asarray(days.is_null())).cast(pa.date32())
 
 

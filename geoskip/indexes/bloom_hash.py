@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geoskip.bounds.interval import bytes_of
-from geoskip.bounds.sort_keys import IncomparableError, Ints, comparable, physical
+from geoskip.bounds.sort_keys import IncomparableError, Ints, comparable, nearest_real, physical
 from geoskip.indexes.stored_bounds import cast_to_ordered, distinct, is_shared, share
 from geoskip.predicates import Literal
 from geoskip.types import SqlType, sql_type
@@ -171,7 +171,7 @@ def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
             raise IncomparableError(f"{literal} is no number")
         if casts and (kind, *casts) != ("float", "double"):
             raise IncomparableError("a cast that rounds")
-        return [_as_double(value, single=kind == "float" and not casts and literal.type == "float")]
+        return [nearest_real(value, single=kind == "float" and not casts and literal.type == "float")]
     if casts:
         raise IncomparableError(f"a cast from {kind}")
     if kind == "binary" or column.is_text:
@@ -245,15 +245,6 @@ def _decimal_key(unscaled: int, scale: int) -> Key:
     while scale > 0 and unscaled % 10 == 0:
         unscaled, scale = unscaled // 10, scale - 1
     return unscaled if scale == 0 and -(2**63) <= unscaled < 2**63 else (unscaled, scale)
-
-
-def _as_double(value: int | float | Decimal, *, single: bool) -> float:
-    try:
-        double = float(value)
-    except OverflowError:
-        double = math.inf if value > 0 else -math.inf
-    with np.errstate(over="ignore"):
-        return float(np.float32(double)) if single else double
 
 
 def _mix(words: Words) -> Words:

@@ -21,9 +21,9 @@ from geoskip.indexes.base import Index, Summary
 from geoskip.sources.column_names import unquote_name
 from geoskip.types import sql_type
 
-_GREGORIAN = -141_427
+GREGORIAN = -141_427
 """The day (1582-10-15) from which both calendars agree."""
-_TIMES_AGREE = -2_208_988_800 * 10**6
+TIMES_AGREE = -2_208_988_800 * 10**6
 """The microsecond (1900-01-01) from which rebased timestamps agree in all zones."""
 
 _ORDERS_BYTES = re.compile(r"parquet-cpp-arrow|parquet-mr version (1\.1\d|[2-9])")
@@ -214,7 +214,7 @@ def may_be_julian(low: Any, kind: str, file: pq.ParquetFile) -> bool:
     """Test whether the least of some dates or times may be of the Julian calendar, which Spark rebases."""
     if low is None or kind not in ("date", "timestamp", "timestamp_ntz"):
         return False
-    if low >= (_GREGORIAN if kind == "date" else _TIMES_AGREE):
+    if low >= (GREGORIAN if kind == "date" else TIMES_AGREE):
         return False
     entries = file.metadata.metadata or {}
     version = entries.get(b"org.apache.spark.version", b"")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.bounds.interval import plain
+from geoskip.bounds.interval import counts_or_unknown, plain
 from geoskip.clauses import Files
 from geoskip.conditions import AllOf, Among, Compare, Condition, UnitTable
 from geoskip.geometry import Boxes, Envelope, Mask
@@ -93,7 +93,7 @@ class BoxUnits(BoxFacts):
 
     def __init__(self, files: Files, index: str, counts: tuple[str, ...]):
         self.files = len(files)
-        per_file = {name: _counts(files.summary(index, name), self.files) for name in counts}
+        per_file = {name: counts_or_unknown(files, index, name) for name in counts}
         boxes, owner, known = _boxes(files.summary(index, "boxes"), self.files)
         lacking = _boxless(per_file)
         for count in (*per_file.values(), *lacking.values()):
@@ -229,14 +229,6 @@ def _boxless(counts: dict[str, Integers]) -> dict[UnitSort, Integers]:
     boxless, no_x, no_y = counts["boxless"], counts["null_x"], counts["null_y"]
     both = {UnitSort.NULL: no_x + no_y - boxless, UnitSort.ONLY_X: boxless - no_x, UnitSort.ONLY_Y: boxless - no_y}
     return both | wild
-
-
-def _counts(array: Any, length: int) -> Integers:
-    """Return a count a file, -1 where unknown."""
-    array = plain(array)
-    if len(array) != length or not pa.types.is_integer(array.type):
-        return np.full(length, -1)
-    return np.asarray(array.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def _boxes(array: Any, length: int) -> tuple[Boxes, Integers, Mask]:

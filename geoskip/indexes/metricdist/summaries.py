@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from geoskip.bounds.interval import counts_or_unknown
 from geoskip.clauses import Files, Mask
 from geoskip.conditions import AllOf, Among, UnitTable
 from geoskip.metrics import Floats, Metric
@@ -313,7 +314,7 @@ class DistanceTable(UnitTable):
 
 def _distances(files: Files, origins: Pivots) -> _Distances:
     metric, count, length = origins.metric, len(origins.points), len(files)
-    rows, nulls, blanks, odd = (_counts(files.summary(origins.name, field)) for field in COUNTS)
+    rows, nulls, blanks, odd = (counts_or_unknown(files, origins.name, field) for field in COUNTS)
     known = (rows >= 0) & (nulls >= 0) & (blanks >= 0) & (odd >= 0)
     points = rows - nulls - odd > 0
     low, whole_low = _matrix(files.summary(origins.name, "lo"), count, length)
@@ -335,11 +336,6 @@ def _distances(files: Files, origins: Pivots) -> _Distances:
             owner, inner, outer = gaps[number]
             gaps[number] = (owner, inner + slack[owner], outer - slack[owner])
     return _Distances(low, high, gaps, points, unclear, ~known | (nulls > 0), ~known | (nulls > blanks), reach)
-
-
-def _counts(values: pa.Array) -> NDArray[np.int64]:
-    """Return counts, -1 where unknown."""
-    return np.asarray(values.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False))
 
 
 def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
