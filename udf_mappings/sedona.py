@@ -159,7 +159,7 @@ def within_distance(node: Predicate, index: GeoBox) -> Clause | None:
 def distance(node: Predicate, index: GeoBox) -> Clause | None:
     """Near: no point of the box is nearer than the box. Far: none is farther than its farthest point.
 
-    What is at no distance meets: 0 is exact, and so are a few distances from a point to a point.
+    What is at no distance meets: 0 is exact.
     """
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):

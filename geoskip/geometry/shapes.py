@@ -22,7 +22,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -321,29 +320,11 @@ class Shape:
         rounded = corner + margin(np.maximum(boxes.scale(), self.envelope.scale), 0.0)
         return np.asarray(np.fmin(rounded, apart + boxes.diagonal() / 2), dtype=np.float64)
 
-    def is_exactly_at(self, boxes: Boxes, distance: float) -> Mask:
-        """Mark boxes of one point whose distance to the shape is exactly this, however computed.
-
-        At 0 that is a vertex. Elsewhere, and to points alone, ``sqrt(dx * dx + dy * dy)`` is certain where one of the
-        differences is 0, and where nothing is rounded before the root, which is rounded correctly everywhere.
-        """
+    def has_vertex_at(self, boxes: Boxes) -> Mask:
+        """Mark boxes of one point that is a vertex of the shape."""
         found: Mask = (boxes.xmin == boxes.xmax) & (boxes.ymin == boxes.ymax)
-        places = np.flatnonzero(found)
-        x, y = boxes.xmin[places], boxes.ymin[places]
-        if distance == 0:
-            corners = shapely.get_coordinates(self.geometry)
-            found[places] = np.isin(x + 1j * y, corners[:, 0] + 1j * corners[:, 1])
-            return found
-        dx, dy = np.abs(x - self.envelope.xmin), np.abs(y - self.envelope.ymin)
-        if self.geometry.geom_type != "Point" or not LEAST <= distance <= LARGEST:
-            return np.zeros(len(boxes), dtype=bool)
-        same = np.minimum(dx, dy) == 0
-        same &= np.maximum(dx, dy) == distance
-        doubtful = np.flatnonzero(~same & (np.abs(np.hypot(dx, dy) - distance) <= margin(distance, distance)))
-        steps, of_step = np.unique(np.stack([dx[doubtful], dy[doubtful]]), axis=1, return_inverse=True)
-        exact = np.array([_is_root(distance, *step) for step in steps.T.tolist()], dtype=bool)
-        same[doubtful] = exact[of_step.ravel()]
-        found[places] = same
+        places, corners = np.flatnonzero(found), shapely.get_coordinates(self.geometry)
+        found[places] = np.isin(boxes.xmin[places] + 1j * boxes.ymin[places], corners[:, 0] + 1j * corners[:, 1])
         return found
 
     def _surrounds(self, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:
@@ -377,17 +358,6 @@ class Shape:
             if not self._drawn:
                 self._raster, self._drawn = Raster.of(self.geometry, self.envelope), True
             return self._raster
-
-
-def _is_root(distance: float, dx: float, dy: float) -> bool:
-    """True for the root of the sum of two squares, of which nothing is rounded but the root.
-
-    >>> _is_root(5.0, 3.0, 4.0), _is_root(13**0.5, 2.0, 3.0), _is_root(0.5, 0.3, 0.4)
-    (True, True, False)
-    """
-    across, along = Fraction(dx) ** 2, Fraction(dy) ** 2
-    exact = all(Fraction(float(square)) == square for square in (across, along, across + along))
-    return exact and math.sqrt(across + along) == distance
 
 
 def _settle(answers: Mask, open_ones: Mask, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:

@@ -169,13 +169,13 @@ def what_touches_a_corner_touches_all(patch: pytest.MonkeyPatch) -> None:
     attribute(patch, Boxes, "sides", sides)
 
 
-@mutant("other distances: no rounding", geometries)
-def nearly_at_a_distance_is_at_it(patch: pytest.MonkeyPatch) -> None:
-    def nearly(shape: Shape, boxes: Boxes, distance: float) -> Any:
+@mutant("disjoint: what is near a vertex is not at it", geometries)
+def nearly_at_a_vertex_is_at_it(patch: pytest.MonkeyPatch) -> None:
+    def nearly(shape: Shape, boxes: Boxes) -> Any:
         points = shapely.points((boxes.xmin + boxes.xmax) / 2, (boxes.ymin + boxes.ymax) / 2)
-        return (boxes.diagonal() == 0) & (abs(shapely.distance(shape.geometry, points) - distance) < 1e-12)
+        return (boxes.diagonal() == 0) & (shapely.distance(shape.geometry, points) < 1e-12)
 
-    attribute(patch, Shape, "is_exactly_at", nearly)
+    attribute(patch, Shape, "has_vertex_at", nearly)
 
 
 @mutant("relate: only if the pattern forces II, IB, BI or BB", geometries)

@@ -291,23 +291,20 @@ class BoxLeaves(_ShapeClause):
 
 @dataclass(frozen=True)
 class BoxDiffers(_ShapeClause):
-    """Some row's distance to the shape may be another than this: at 0, some row may be disjoint.
+    """Some row may be disjoint from the shape.
 
-    All rows of a box that is one point, not moved by rounding, have one distance. At 0, all valid rows of a box that
-    lies in the polygon have distance 0, and so has a row that is alone in its file if the polygon covers a side of its
-    box: a geometry touches every side of its own box.
+    All valid rows of a box that lies in the polygon meet it, and so does a row that is alone in its file if the polygon
+    covers a side of its box: a geometry touches every side of its own box. Other shapes are met by all rows of a box
+    that is one of their vertices, not moved by rounding.
     """
 
-    distance: float
-
     def where(self, table: Table) -> Condition:
-        return self._not_all(table, [self.shape.envelope.grow(self.distance * (1 + LOOSENESS))], self._at_distance)
+        return self._not_all(table, [self.shape.envelope], self._meets)
 
-    def _at_distance(self, units: BoxUnits, places: Integers) -> Mask:
+    def _meets(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)
-        if self.distance > 0 or not self.shape.polygonal:
-            exactly = self.shape.is_exactly_at
-            return np.zeros(len(places), dtype=bool) if self.view.slack else exactly(boxes, self.distance)
+        if not self.shape.polygonal:
+            return np.zeros(len(places), dtype=bool) if self.view.slack else self.shape.has_vertex_at(boxes)
         same = boxes.inside(self.shape.envelope)
         same[same] = self.shape.covers(boxes.take(same))
         if not self.view.slack:
@@ -317,9 +314,7 @@ class BoxDiffers(_ShapeClause):
         return same
 
     def __str__(self) -> str:
-        if self.distance == 0:
-            return f"{self.index}: a row may not meet {self.shape}"
-        return f"{self.index}: a row may be at another distance than {self.distance:g} of {self.shape}"
+        return f"{self.index}: a row may not meet {self.shape}"
 
 
 @dataclass(frozen=True)

@@ -115,11 +115,8 @@ class _GeometryClauses(ABC):
         return None if number is None else self._shape_clause(BoxGoesBeyond, shape, number, total=True)
 
     def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
-        """Some row may have another planar distance to the shape; at 0, for Disjoint and NOT Intersects."""
-        number, found = finite(distance), Shape.of(shape)
-        if number is None or found is None or number < 0 or (number > 0 and found.geometry.geom_type != "Point"):
-            return None
-        return self._shape_clause(BoxDiffers, shape, number, total=True)
+        """Some row may have another planar distance to the shape: known for 0, for Disjoint and NOT Intersects."""
+        return self._shape_clause(BoxDiffers, shape, total=True) if finite(distance) == 0 else None
 
     def where_points(self) -> GeometryThroughIndex | None:
         """Return the view restricted to files of points only; None for an expression that is no point there."""
