@@ -116,7 +116,9 @@ class _GeometryClauses(ABC):
 
     def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
         """Some row may have another planar distance to the shape: known for 0, for Disjoint and NOT Intersects."""
-        return self._shape_clause(BoxDiffers, shape, total=True) if finite(distance) == 0 else None
+        if finite(distance) != 0:
+            return None
+        return self.leaves(shape) or self._shape_clause(BoxDiffers, shape, total=True)
 
     def where_points(self) -> GeometryThroughIndex | None:
         """Return the view restricted to files of points only; None for an expression that is no point there."""
