@@ -156,6 +156,12 @@ def test_factors_of_a_wave_may_be_multiplied_in_any_order(term: Predicate, y: fl
     assert found is None or found[0] <= exact <= found[1]
 
 
+@pytest.mark.parametrize("unsure", [None, 0, 1, 2], ids=["none", "the angle", "a factor of sines", "one of cosines"])
+def test_a_wave_is_known_where_all_its_parts_are(unsure: int | None) -> None:
+    parts = [(np.array([0.1]), np.array([0.2]), np.array([number != unsure])) for number in range(3)]
+    assert of_wave(*parts)[2].tolist() == [unsure is None]
+
+
 def without_peaks(original: Any, angle: Any, sines: Any, cosines: Any) -> Any:
     ends = [sines[0] * np.sin(at) + cosines[0] * np.cos(at) for at in angle[:2]]
     return np.minimum(*ends), np.maximum(*ends), angle[2]
