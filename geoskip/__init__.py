@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from geoskip.advisor.advice import Advice
     from geoskip.advisor.indicators import Indicators, Workload
     from geoskip.advisor.query_estimates import WhatIf
-    from geoskip.checking import MappingCheck, check_mapping
+    from geoskip.checking import MappingCheck, check_index, check_mapping
     from geoskip.diagnosis.explanation import WhyNot
     from geoskip.engines.build import build
     from geoskip.engines.duckdb_connection import duckdb
@@ -170,6 +170,7 @@ __all__ = [
     "Workload",
     "ZOrder",
     "build",
+    "check_index",
     "check_mapping",
     "configure",
     "connect_server",
@@ -223,7 +224,7 @@ _ENGINES = {
 }
 _CORE = {
     **dict.fromkeys(("Indicators", "Workload"), "advisor.indicators"),
-    **dict.fromkeys(("MappingCheck", "check_mapping"), "checking"),
+    **dict.fromkeys(("MappingCheck", "check_index", "check_mapping"), "checking"),
     **dict.fromkeys(("Prefix", "Suffix"), "indexes.affix"),
     **dict.fromkeys(("Index", "index"), "indexes.base"),
     "BloomFilter": "indexes.bloom",

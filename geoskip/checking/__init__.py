@@ -1,4 +1,4 @@
-"""Checks of mappings: :func:`check_mapping` searches for rows that a mapping would lose.
+"""Checks of mappings and index types: :func:`check_mapping` and :func:`check_index` search for rows that are lost.
 
 Hypothesis draws rows by type and by hint (:mod:`geoskip.checking.strategies`), which are put into files: each alone, in
 pairs, close together and at random. The real function is evaluated for every row, and the mapping on the metadata of
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import shapely
 
-from geoskip.errors import EnvironmentProblem, MappingError
+from geoskip.errors import EnvironmentProblem, InvalidSpecificationError, MappingError
 from geoskip.indexes.base import Index
+from geoskip.predicates import Column
 from geoskip.registry import Given, current
 from geoskip.report import shorten
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from geoskip.checking.candidates import Tally
     from geoskip.checking.function import FunctionUnderTest
 
-__all__ = ["CounterExample", "Effect", "MappingCheck", "UnquotedText", "check_mapping", "geometry_of"]
+__all__ = ["CounterExample", "Effect", "MappingCheck", "UnquotedText", "check_index", "check_mapping", "geometry_of"]
 
 _ROUNDS = 60
 
@@ -80,12 +81,7 @@ def check_mapping(
         raise MappingError(
             f"check_mapping() takes a Python function, a UDF, or with spark= the SQL name of one, got {function!r}"
         )
-    try:
-        import_module("hypothesis")
-    except ImportError:
-        raise EnvironmentProblem(
-            "check_mapping draws rows with the package hypothesis, which is not installed: pip install 'geoskip[check]'"
-        ) from None
+    _require_hypothesis("check_mapping")
     from geoskip.checking.candidates import Tally
     from geoskip.checking.function import near_constants, subjects_of
 
@@ -103,6 +99,60 @@ def check_mapping(
     tally = Tally()
     counter_example = _search(subjects, indexes, tally, started + seconds, seed)
     return tally.result(subjects[0].name, counter_example, time.monotonic() - started)
+
+
+def check_index(
+    index: Index,
+    *,
+    rows: Mapping[str, Any] | Sequence[Any] | None = None,
+    seconds: float = 5.0,
+    seed: int = 0,
+) -> MappingCheck:
+    """Search for a row that an index type would lose.
+
+    Files of drawn values are summarised, every other one in two parts that are merged. Conditions on each column
+    (comparisons, IN, LIKE and its plain forms, NULL, and NOT of these) are evaluated for every row, and the index's
+    clauses on the summaries. Clauses for calls of functions are checked with their mappings, by :func:`check_mapping`.
+
+    Parameters
+    ----------
+    index
+        The index, such as ``Remainders("id")``; its expressions stand for columns of these names.
+    rows
+        The values of its expressions, by text or in order, as for :func:`check_mapping`: a Spark type, a hint, or
+        values of one's own. By default all types that the index takes, and hints by name.
+    seconds
+        The search ends with the first counter-example, or after about this time.
+    seed
+        The same seed searches in the same order.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For what is no index, if it takes none of the types, and if it raises as it summarises values.
+    EnvironmentProblem
+        If Hypothesis is not installed.
+    """
+    if not isinstance(index, Index):
+        raise InvalidSpecificationError(f"check_index() takes an index such as MinMax('id'), got {index!r}")
+    _require_hypothesis("check_index")
+    from geoskip.checking.candidates import Tally
+    from geoskip.checking.column import columns_under_test
+
+    started = time.monotonic()
+    subjects, tally = columns_under_test(index, rows), Tally()
+    counter_example = _search(subjects, (index,), tally, started + seconds, seed)
+    return tally.result(str(index), counter_example, time.monotonic() - started)
+
+
+def _require_hypothesis(name: str) -> None:
+    """Raise EnvironmentProblem where the package that draws rows is not installed."""
+    try:
+        import_module("hypothesis")
+    except ImportError:
+        raise EnvironmentProblem(
+            f"{name} draws rows with the package hypothesis, which is not installed: pip install 'geoskip[check]'"
+        ) from None
 
 
 def _plain(function: Any, name: str | None) -> tuple[Any, str | None]:
@@ -145,7 +195,7 @@ def _search(
         for place, subject in enumerate(subjects):
             own_seed = f"{seed} {number} {place}"
             counter_example = None
-            if number == 0:
+            if number == 0 and not isinstance(subject.operand({}), Column):
                 counter_example = (
                     constants(subject, own_seed, tally)
                     or denotations(subject, own_seed, tally)
@@ -227,7 +277,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class MappingCheck:
-    """The outcome of :func:`geoskip.check_mapping`; ``print`` it."""
+    """The outcome of :func:`geoskip.check_mapping` or :func:`geoskip.check_index`; ``print`` it."""
 
     function: str
     counter_example: CounterExample | None

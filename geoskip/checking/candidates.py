@@ -18,18 +18,19 @@ import pyarrow as pa
 
 from geoskip.checking import CounterExample, Effect, MappingCheck, UnquotedText
 from geoskip.checking.function import FunctionResults, FunctionUnderTest
-from geoskip.clauses import Clause, Mask, keep_mask
-from geoskip.errors import GeoskipError
+from geoskip.checking.strategies import physical_value
+from geoskip.clauses import KEEP_ALL, Clause, Mask, keep_mask
+from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.evaluation import outcomes
 from geoskip.evaluation.values import IS_TRUE, CandidateValues, physical
-from geoskip.indexes.base import Index, SourceColumn, index_kinds
+from geoskip.indexes.base import Index, SourceColumn, Summary, index_kinds
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import FileMetadata
 from geoskip.planner import Labeller
-from geoskip.predicates import Call, IsNull, Not, Predicate
+from geoskip.predicates import Call, Column, IsNull, Not, Predicate
 from geoskip.registry import FunctionProperties, Registry, current
 from geoskip.registry import Mapping as Rule
 from geoskip.rules import calls_of
@@ -91,15 +92,39 @@ def metadata_of(
         over = [expressions[text] for text in index.expressions()]
         stored = index.metadata_type(*_columns(type(index), over))
         summaries = []
-        for number, rows in enumerate(files):
-            half = len(rows) // 2 if number % 2 else 0
-            parts = [part for part in (rows[:half], rows[half:]) if len(part)] or [rows]
-            collected = [index.collect(*(e.values.take(pa.array(part, pa.int64())) for e in over)) for part in parts]
-            known = [summary for summary in collected if summary is not None]
-            merged = None if len(known) < len(parts) else known[0] if len(known) == 1 else index.merge(known)
-            summaries.append(None if merged is None else index.for_files([merged], [number % 2 * 10**9])[0])
-        table[str(index)] = pa.array(summaries, stored)
+        try:
+            for number, rows in enumerate(files):
+                columns = [e.values.take(pa.array(rows, pa.int64())) for e in over]
+                summaries.append(_summary_of(index, over[0].kind, columns, number))
+            table[str(index)] = pa.array(summaries, stored)
+        except Exception as error:
+            raise InvalidSpecificationError(
+                f"{index} cannot summarise the values of files: {type(error).__name__}: {error}"
+            ) from error
     return FileMetadata.of(pa.table(table))
+
+
+def _summary_of(index: Index, kind: str, columns: Sequence[pa.Array], number: int) -> Summary | None:
+    """The summary of a file: every third one is taken from statistics if possible, every other one in two parts."""
+    if number % 3 == 2 and len(columns) == 1:
+        summary = _summary_of_statistics(index, kind, columns[0])
+        if summary is not None:
+            return index.for_files([summary], [10**9])[0]
+    half = len(columns[0]) // 2 if number % 2 else 0
+    parts = [[each[:half] for each in columns], [each[half:] for each in columns]] if half else [columns]
+    collected = [index.collect(*part) for part in parts]
+    known = [summary for summary in collected if summary is not None]
+    merged = None if len(known) < len(parts) else known[0] if len(known) == 1 else index.merge(known)
+    return None if merged is None else index.for_files([merged], [number % 2 * 10**9])[0]
+
+
+def _summary_of_statistics(index: Index, kind: str, column: pa.Array) -> Summary | None:
+    """The summary of a row group with these values from its Parquet statistics, in which NaN is left out."""
+    values = [value for value in column.to_pylist() if value is not None and value == value]
+    low, high = (physical_value(end) for end in ((min(values), max(values)) if values else (None, None)))
+    if isinstance(low, str):  # physical values of text are bytes
+        low, high = low.encode(), high.encode()
+    return index.from_statistics(kind, low, high, column.null_count, len(column))
 
 
 def _columns(kind: type[Index], over: Sequence[IndexedExpression]) -> list[SourceColumn]:
@@ -308,17 +333,19 @@ class Tally:
 
 
 def candidates_for(
-    call: Call, expressions: Sequence[IndexedExpression], indexes: Sequence[Index], tally: Tally
+    call: Call | Column, expressions: Sequence[IndexedExpression], indexes: Sequence[Index], tally: Tally
 ) -> list[Candidate]:
-    """List the mappings of a call with every choice of indexes, and the function's properties.
+    """List the mappings of a call with every choice of indexes, and the function's properties; of a column, indexes.
 
     Parameters
     ----------
     call, expressions
-        The call whose function is checked, and the expressions that indexes may be over, with values.
+        The call whose function is checked, or a column, and the expressions that indexes may be over, with values.
     indexes, tally
         The user's choice of indexes, empty for all that fit, and the effects to which the indexes are added.
     """
+    if isinstance(call, Column):
+        return [_index_alone(index, call, tally) for index in _chosen(indexes, Index, expressions)]
     candidates: list[Candidate] = []
     registry = current()
     for rule in registry.rules_of(call):
@@ -335,6 +362,18 @@ def candidates_for(
     if properties is not None and properties.deterministic is not False:
         candidates += _declaration_candidates(call, properties, expressions, tally)
     return candidates
+
+
+def _index_alone(index: Index, column: Column, tally: Tally) -> Candidate:
+    """An index for conditions on one of its columns; what it raises is a problem."""
+    tally.effect(str(index)).indexes[f"{column.name} {column.type}"] = None
+    labeller = Labeller([index], report=lambda problem: tally.problems.setdefault(problem))
+
+    def clause_of(node: Predicate) -> Clause | None:
+        clause = labeller.true(node)
+        return None if clause is KEEP_ALL else clause
+
+    return Candidate(str(index), (index,), clause_of)
 
 
 def _chosen(indexes: Sequence[Index], kind: type, expressions: Sequence[IndexedExpression]) -> list[Index]:
@@ -383,7 +422,7 @@ def _declaration_candidates(
             yield Candidate(name, (index,), Labeller([index], registry=properties_only).true)
 
 
-def truth_of(condition: Predicate, call: Call, results: FunctionResults) -> Mask:
+def truth_of(condition: Predicate, call: Call | Column, results: FunctionResults) -> Mask:
     """For which rows a condition over a call is certainly TRUE."""
     match condition:
         case IsNull(child) if child == call:

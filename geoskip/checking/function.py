@@ -36,7 +36,20 @@ from geoskip.checking.strategies import (
     spark_type,
 )
 from geoskip.errors import MappingError
-from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.predicates import (
+    Call,
+    Column,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Predicate,
+    StartsWith,
+)
 from geoskip.registry import current
 from geoskip.registry.fingerprint import identity
 from geoskip.registry.functions import plain_function
@@ -53,7 +66,7 @@ class FunctionUnderTest:
     """A Python function over arguments of certain types."""
 
     name: str
-    function: Callable[..., Any]
+    function: Any
     arguments: Mapping[str, Sample]
     returns: str
     evaluation: int = 100
@@ -73,6 +86,10 @@ class FunctionUnderTest:
         ]
         implementation = "python:" + identity(self.function)
         return Call(self.name, tuple(arguments), implementation, (f"eval:{self.evaluation}",), self.returns)
+
+    def operand(self, constants: Mapping[str, Any]) -> Call | Column:
+        """The operand of conditions: the call."""
+        return self.call(constants)
 
     def rows(self) -> Strategy:
         """The strategy of rows, each a dict by argument."""
@@ -228,14 +245,14 @@ _COMPARED, _COMPARED_ALONE, _ARGUMENTS, _NUMBERS = 3, 8, 2, 6
 
 
 def literals_of(
-    call: Call, results: pa.Array, arguments: Sequence[Any], constants: Sequence[Any]
+    call: Call | Column, results: pa.Array, arguments: Sequence[Any], constants: Sequence[Any]
 ) -> SearchStrategy[list[Any]]:
     """The strategy of lists of values to compare a call with.
 
     Parameters
     ----------
     call
-        The call, with its type.
+        The call, or the column, with its type.
     results
         Its values; some of these and values beside them are compared.
     arguments
@@ -257,11 +274,12 @@ def literals_of(
         beside = st.builds(lambda value, step: value + step if abs(value) < 2**7 else 0, some, st.sampled_from([-1, 1]))
     elif kind.is_floating:
         numbers = [float(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and call.type == "double"]
-        beside = st.one_of(st.just(0.0), some.map(lambda value: round(value, 1)))
+        of_kind = np.float32 if kind.name == "float" else float
+        beside = st.one_of(st.just(0.0), some.map(lambda value: float(of_kind(round(value, 1)))))
     elif kind.name == "string":  # the beginning of a value, and something longer
         beside = st.builds(lambda value, cut: value[:-cut] if cut else value + "a", some, st.integers(0, 5))
     given = list(dict.fromkeys(physical_value(value) for value in arguments if value is not None))
-    most = _COMPARED_ALONE if len(call.args) == 1 else _COMPARED
+    most = _COMPARED_ALONE if isinstance(call, Column) or len(call.args) == 1 else _COMPARED
     lists = [some_of(known, most), some_of(given, _ARGUMENTS), some_of(numbers, _NUMBERS)]
     lists += [st.lists(beside, min_size=2, max_size=2)] if not beside.is_empty else []
     return st.tuples(*lists).map(lambda drawn: list(dict.fromkeys(itertools.chain.from_iterable(drawn))))
@@ -274,8 +292,8 @@ def some_of(values: Sequence[Any], most: int) -> SearchStrategy[list[Any]]:
     return st.lists(st.sampled_from(distinct), unique=True, min_size=count, max_size=count) if distinct else st.just([])
 
 
-def conditions(call: Call, literals: Sequence[Any]) -> Iterator[Predicate]:
-    """Conditions on a call: NULL tests, the call if it is boolean or comparisons; and negations."""
+def conditions(call: Call | Column, literals: Sequence[Any]) -> Iterator[Predicate]:
+    """Conditions on a call or a column: NULL tests, itself if it is boolean or comparisons; and negations."""
     yield IsNull(call)
     yield Not(IsNull(call))
     if call.type == "boolean":
@@ -291,10 +309,21 @@ def conditions(call: Call, literals: Sequence[Any]) -> Iterator[Predicate]:
         yield Not(Comparison("<=>", call, literal))
         if isinstance(value, str) and value:
             yield StartsWith(call, value[: 1 + len(value) // 2])
+            yield from _text_tests(call, value) if isinstance(call, Column) else ()
     among = tuple(Literal(value, call.type) for value in literals)
     if among:
         yield In(call, among)
         yield Not(In(call, among))
+
+
+def _text_tests(column: Column, value: str) -> Iterator[Predicate]:
+    """Tests of a column for the ends, the middle and the shape of a text, and negations."""
+    half = len(value) // 2
+    middle = Contains(column, value[half // 2 : half + 1])
+    ends = StartsWith(column, value[: half + 1]), EndsWith(column, value[half:])
+    for test in (*ends, middle, Like(column, f"{value[0]}%_")):
+        yield test
+        yield Not(test)
 
 
 # ---- results as Spark takes them

@@ -60,7 +60,7 @@ _SHRINKING = 10.0
 class _CallCase:
     """A call with some constant arguments, its values for the rows of a case, and literals."""
 
-    call: Call
+    call: Call | Column
     constants: Mapping[str, Any]
     results: FunctionResults
     literals: tuple[Any, ...]
@@ -106,7 +106,7 @@ def _cases(draw: DrawFn, subject: FunctionUnderTest) -> _Case:
     for chosen in [(), *(choices if full else ())]:
         place = draw(row) if chosen else {}
         constants = {n: draw(subject.arguments[n].strategy) if place[n] is None else place[n] for n in chosen}
-        call, results = subject.call(constants), subject.evaluate(rows, constants)
+        call, results = subject.operand(constants), subject.evaluate(rows, constants)
         alike = [v for n, sample in subject.arguments.items() if sample.kind == call.type for v in rows[n]]
         literals = draw(literals_of(call, results.values, alike, subject.constants)) if call.type != "boolean" else ()
         calls.append(_CallCase(call, constants, results, tuple(literals)))
@@ -119,7 +119,7 @@ def _simpler_cases(draw: DrawFn, subject: FunctionUnderTest, loss: _Loss) -> _Ca
     constants = {name: draw(simpler(value)) for name, value in loss.one.constants.items()}
     kept = [row for row in loss.rows if draw(st.booleans())] or loss.rows
     columns = subject.columns_of([{name: draw(simpler(value)) for name, value in row.items()} for row in kept])
-    call, results = subject.call(constants), subject.evaluate(columns, constants)
+    call, results = subject.operand(constants), subject.evaluate(columns, constants)
     first = st.just(physical_value(results.values[0].as_py()))
     compared = [value for value in loss.literals if draw(st.booleans())] or loss.literals[:1]
     literals = tuple(draw(st.one_of(first, simpler(value))) for value in compared)
@@ -222,7 +222,7 @@ def lost_row(
     """
     case = drawn(_cases(subject), seed)
     expressions = expressions_of(subject, case.rows)
-    candidates = candidates_for(subject.call({}), expressions, indexes, tally)
+    candidates = candidates_for(subject.operand({}), expressions, indexes, tally)
     loss = _loss(case, expressions, candidates, tally, deadline)
     return None if loss is None else _shrink(subject, loss).shown
 

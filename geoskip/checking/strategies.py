@@ -186,6 +186,9 @@ _OF_TYPE: dict[str, Strategy] = {
                                st.integers(0, 23)),
 }  # fmt: skip
 
+VALUE_TYPES = tuple(_OF_TYPE)
+"""Spark types that have values of their own, the usual ones first."""
+
 
 def sample_of(wanted: Any) -> Sample:
     """Sample of a Spark type, of a hint or of some values; MappingError for anything else."""
