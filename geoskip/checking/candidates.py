@@ -105,7 +105,7 @@ def metadata_of(
 
 
 def _summary_of(index: Index, kind: str, columns: Sequence[pa.Array], number: int) -> Summary | None:
-    """The summary of a file: every third one is taken from statistics if possible, every other one in two parts."""
+    """The summary of a file, every third time of its statistics if possible, every other time in two parts."""
     if number % 3 == 2 and len(columns) == 1:
         summary = _summary_of_statistics(index, kind, columns[0])
         if summary is not None:
@@ -335,7 +335,7 @@ class Tally:
 def candidates_for(
     call: Call | Column, expressions: Sequence[IndexedExpression], indexes: Sequence[Index], tally: Tally
 ) -> list[Candidate]:
-    """List the mappings of a call with every choice of indexes, and the function's properties; of a column, indexes.
+    """List the mappings of a call with choices of indexes, and its properties; the indexes of a column.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The columns of an index type that is checked: conditions are on one of them, whose values are the rows' own."""
+"""Columns of an index type that is checked: conditions compare one of them as they do a call."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def arrow_values(types: Sequence[pa.DataType], values: Sequence[Any], nulls: Int
 
 
 def _check_rows_alone(layout: Layout, frame: DataFrame, selected: DataFrame) -> None:
-    """Raise for an expression whose value does not follow from the columns of its row, and for one given twice."""
+    """Raise for an expression that is given twice, or does not follow from the columns of its row."""
     plan: Any = selected._jdf.queryExecution().analyzed()
     found: list[Any] = [plan.expressions().apply(number) for number in range(plan.expressions().size())]
     found = [each.child() if each.nodeName() == "Alias" else each for each in found]

@@ -58,7 +58,7 @@ class NewFolder:
 
     @property
     def staging(self) -> str:
-        """Where it is made: below ``outer``, since Spark warns of folders with such names when it is to read them."""
+        """The folder that becomes the final one, below ``outer``: Spark warns where it reads such a name."""
         return f"{self.outer}/{_ROWS}"
 
     @classmethod
