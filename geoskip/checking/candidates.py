@@ -105,7 +105,7 @@ def metadata_of(
 
 
 def _summary_of(index: Index, kind: str, columns: Sequence[pa.Array], number: int) -> Summary | None:
-    """The summary of a file, every third time of its statistics if possible, every other time in two parts."""
+    """The summary of a file: some are taken from statistics if possible, and some in two parts."""
     if number % 3 == 2 and len(columns) == 1:
         summary = _summary_of_statistics(index, kind, columns[0])
         if summary is not None:

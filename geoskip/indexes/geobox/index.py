@@ -115,7 +115,7 @@ class _GeometryClauses(ABC):
         return None if number is None else self._shape_clause(BoxGoesBeyond, shape, number, total=True)
 
     def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
-        """Some row may have another planar distance to the shape: known for 0, for Disjoint and NOT Intersects."""
+        """Some row may be at another planar distance of the shape: known for 0, as for Disjoint."""
         if finite(distance) != 0:
             return None
         return self.leaves(shape) or self._shape_clause(BoxDiffers, shape, total=True)
