@@ -23,7 +23,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /** Which files of which snapshots are skipped, for each vector of partition values. */
-class Decision {
+public class Decision {
     final List tables = new ArrayList();
     final List bits = new ArrayList(); // of BitSet[], one a vector: a set bit skips
     private final List changed = new ArrayList(); // of BitSet, one a table: files that are other ones than when listed
@@ -31,8 +31,8 @@ class Decision {
     final Slots slots;
     String reply = "{}"; // what Python said beside the bits, as JSON: for reports
     long planningNanos;
-    LogicalRelation relation; // what was decided on, for those who read the matching rows anew
-    List conditions = Collections.emptyList();
+    LogicalPlan relation; // what was decided on with all of its columns, for those who read the matching rows anew
+    public List conditions = Collections.emptyList();
 
     long bytes; // that the bits take in memory
     private long filesAudited;
@@ -106,25 +106,10 @@ class Decision {
         return decision;
     }
 
-    /** The kept files of a partition. */
-    PartitionDirectory keep(PartitionDirectory directory) {
-        int vector = slots.number(directory.values());
-        if (vector < 0 || skipsNone()) {
-            return directory;
-        }
-        List kept = new ArrayList();
-        for (FileStatusWithMetadata file : ScalaInterop.list(directory.files())) {
-            if (!skips(file, vector)) {
-                kept.add(file);
-            }
-        }
-        return new PartitionDirectory(directory.values(), ScalaInterop.seq(kept));
-    }
-
     /** How many of these files no snapshot that was asked knows as they are: new ones, changed ones, those left out. */
     long unknown(List files) {
         long count = 0;
-        for (FileStatusWithMetadata file : files) {
+        for (Object file : files) {
             boolean isKnown = tables.isEmpty();
             for (int t = 0; t < tables.size() && !isKnown; t++) {
                 isKnown = number(t, file) >= 0;
@@ -141,18 +126,32 @@ class Decision {
     String listed(List directories) {
         TreeMap bitsByPlace = new TreeMap();
         for (PartitionDirectory directory : directories) {
-            int vector = slots.number(directory.values());
-            for (int t = 0; t < tables.size() && vector >= 0; t++) {
-                String place = vector + " " + ((FileTable) tables.get(t)).root;
-                for (FileStatusWithMetadata file : ScalaInterop.list(directory.files())) {
-                    int number = number(t, file);
-                    if (number >= 0) {
-                        bitsByPlace.putIfAbsent(place, new BitSet());
-                        ((BitSet) bitsByPlace.get(place)).set(number);
-                    }
+            addListed(ScalaInterop.list(directory.files()), slots.number(directory.values()), bitsByPlace);
+        }
+        return lines(bitsByPlace);
+    }
+
+    /** The same of the files of a table, which have no partition values. */
+    String listed(TableScan scan) {
+        TreeMap bitsByPlace = new TreeMap();
+        addListed(scan.files, 0, bitsByPlace);
+        return lines(bitsByPlace);
+    }
+
+    private void addListed(List files, int vector, TreeMap bitsByPlace) {
+        for (int t = 0; t < tables.size() && vector >= 0; t++) {
+            String place = vector + " " + ((FileTable) tables.get(t)).root;
+            for (Object file : files) {
+                int number = number(t, file);
+                if (number >= 0) {
+                    bitsByPlace.putIfAbsent(place, new BitSet());
+                    ((BitSet) bitsByPlace.get(place)).set(number);
                 }
             }
         }
+    }
+
+    private static String lines(TreeMap bitsByPlace) {
         StringBuilder lines = new StringBuilder();
         for (String place : bitsByPlace.keySet()) {
             byte[] packed = ((BitSet) bitsByPlace.get(place)).toByteArray();
@@ -163,7 +162,8 @@ class Decision {
 
     boolean skipsNone() { return tables.isEmpty(); }
 
-    boolean skips(FileStatusWithMetadata file, int vector) {
+    /** Is a file skipped: of Spark's listing, or of a table? */
+    boolean skips(Object file, int vector) {
         for (int t = 0; t < tables.size(); t++) {
             BitSet[] sets = (BitSet[]) bits.get(t);
             int number = vector < sets.length ? number(t, file) : -1;
@@ -174,59 +174,28 @@ class Decision {
         return false;
     }
 
-    /** Which files of a table are kept. */
-    BitSet kept(TableScan scan) {
+    /** The numbers of the files of a table's scan that are kept. */
+    public BitSet kept(TableScan scan) {
+        long started = System.nanoTime();
         BitSet kept = new BitSet();
-        for (int i = 0; i < scan.paths.length; i++) {
-            boolean isSkipped = false;
-            for (int t = 0; t < tables.size() && !isSkipped; t++) {
-                int number = ((FileTable) tables.get(t)).number(scan.paths[i], scan.sizes[i], scan.times[i]);
-                isSkipped = number >= 0 && ((BitSet[]) bits.get(t))[0].get(number);
-            }
-            kept.set(i, !isSkipped);
+        for (int i = 0; i < scan.files.size(); i++) {
+            kept.set(i, !skips(scan.files.get(i), 0));
         }
+        planningNanos += System.nanoTime() - started;
         return kept;
     }
 
-    /** The files of a table that the clauses speak about: lines as those of the files of partitions. */
-    String listed(TableScan scan) {
-        StringBuilder lines = new StringBuilder();
-        for (FileTable table : tables) {
-            BitSet found = new BitSet();
-            for (int i = 0; i < scan.paths.length; i++) {
-                int number = table.number(scan.paths[i], scan.sizes[i], scan.times[i]);
-                if (number >= 0) {
-                    found.set(number);
-                }
-            }
-            lines.append(Base64.getEncoder().encodeToString(found.toByteArray())).append(" 0 ").append(table.root).append('\n');
-        }
-        return lines.toString();
-    }
-
-    /** How many files of a table no snapshot that was asked knows. */
-    long unknown(TableScan scan) {
-        long count = 0;
-        for (int i = 0; i < scan.paths.length; i++) {
-            boolean isKnown = tables.isEmpty();
-            for (FileTable table : tables) {
-                isKnown |= table.number(scan.paths[i], scan.sizes[i], scan.times[i]) >= 0;
-            }
-            count += isKnown ? 0 : 1;
-        }
-        return count;
-    }
-
     /** The number of a listed file in a table, or -1 where it is another one by now. */
-    private int number(int table, FileStatusWithMetadata file) {
+    private int number(int table, Object file) {
         int number = ((FileTable) tables.get(table)).number(file);
         return number >= 0 && ((BitSet) changed.get(table)).get(number) ? -1 : number;
     }
 
     /** The relation decided on, of the files of another index, under some conditions. */
     LogicalPlan over(GeoskipFileIndex index, List conditions) {
-        Option table = relation.catalogTable();
-        return filtered((LogicalPlan) ScalaInterop.relocated(relation, TableFormat.narrowed(index), table), conditions);
+        LogicalRelation files = (LogicalRelation) relation;
+        Object relocated = ScalaInterop.relocated(files, TableFormat.narrowed(index), files.catalogTable());
+        return filtered((LogicalPlan) relocated, conditions);
     }
 
     static LogicalPlan filtered(LogicalPlan plan, List conditions) {
@@ -288,7 +257,7 @@ class Chosen extends Decision {
 
     boolean skipsNone() { return false; }
 
-    boolean skips(FileStatusWithMetadata file, int vector) { return files.number(file) < 0; }
+    boolean skips(Object file, int vector) { return files.number(file) < 0; }
 
     public boolean equals(Object other) { return this == other; }
 

@@ -76,7 +76,7 @@ public class DeltaFormat extends TableFormat {
             return directories;
         }
         FileIndex listed = index instanceof GeoskipDeltaFileIndex ? ((GeoskipDeltaFileIndex) index).prepared : index;
-        return list(listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$));
+        return ScalaInterop.list(listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$));
     }
 
     /** The files that Delta's own skipping has left: pairs of a partition and the paths in it as the log has them. */
@@ -86,7 +86,7 @@ public class DeltaFormat extends TableFormat {
             return (List) known[1];
         }
         Map files = new LinkedHashMap(); // of AddFile by partition
-        for (AddFile file : list((Seq) index.preparedScan().files().distinct())) {
+        for (AddFile file : ScalaInterop.list((Seq) index.preparedScan().files().distinct())) {
             files.putIfAbsent(file.partitionValues(), new ArrayList());
             ((List) files.get(file.partitionValues())).add(file);
         }
@@ -99,7 +99,7 @@ public class DeltaFormat extends TableFormat {
                 paths.add(file.path());
             }
             InternalRow row = index.getPartitionValuesRow((scala.collection.immutable.Map) values);
-            parts.add(new Object[] {new PartitionDirectory(row, seq(statuses)), paths});
+            parts.add(new Object[] {new PartitionDirectory(row, ScalaInterop.seq(statuses)), paths});
         }
         last = new Object[] {new WeakReference(index), parts};
         return parts;
@@ -132,22 +132,6 @@ public class DeltaFormat extends TableFormat {
             paths.add(((TahoeLogFileIndex) table).absolutePath(((Row) row).getString(0)).toString());
         }
         return paths;
-    }
-
-    static List list(scala.collection.Iterable items) {
-        List found = new ArrayList();
-        for (scala.collection.Iterator i = items.iterator(); i.hasNext();) {
-            found.add(i.next());
-        }
-        return found;
-    }
-
-    static Seq seq(List items) {
-        scala.collection.immutable.List found = Nil$.MODULE$;
-        for (int i = items.size() - 1; i >= 0; i--) {
-            found = new scala.collection.immutable.$colon$colon(items.get(i), found);
-        }
-        return (Seq) found;
     }
 }
 
@@ -199,12 +183,12 @@ class GeoskipDeltaFileIndex extends TahoeFileIndexWithSnapshotDescriptor {
     public Seq matchingFiles(Seq partitionFilters, Seq dataFilters) {
         HashSet without = skipped();
         List files = new ArrayList();
-        for (AddFile file : DeltaFormat.list(prepared.matchingFiles(partitionFilters, dataFilters))) {
+        for (AddFile file : ScalaInterop.list(prepared.matchingFiles(partitionFilters, dataFilters))) {
             if (!without.contains(file.path())) {
                 files.add(file);
             }
         }
-        return DeltaFormat.seq(files);
+        return ScalaInterop.seq(files);
     }
 
     public String[] inputFiles() { return prepared.inputFiles(); }

@@ -63,14 +63,17 @@ class FileTable {
 
     int size() { return sizes.length; }
 
-    /** The number of a listed file, or -1 when it is not in the snapshot as it is now. */
-    int number(FileStatusWithMetadata file) {
+    /** The number of a file, as Spark or a table lists it, or -1 when it is not in the snapshot as it is now. */
+    int number(Object listed) {
+        if (listed instanceof TableFile) {
+            return number(((TableFile) listed).path, ((TableFile) listed).size, ((TableFile) listed).time);
+        }
+        FileStatusWithMetadata file = (FileStatusWithMetadata) listed;
         int number = number(file.getPath().toString(), file.getLen(), file.getModificationTime());
         return number < 0 || etags == null || agree(etags[number], etag(file.fileStatus())) ? number : -1;
     }
 
-    /** The number of a file by path, size and time alone. */
-    int number(String path, long size, long time) {
+    private int number(String path, long size, long time) {
         Integer number = (Integer) numbers.get(path);
         return number != null && sizes[number] == size && times[number] == time ? number : -1;
     }

@@ -36,18 +36,22 @@ public final class FrameFiles {
 
     /** The same frame held to the latest version of its table; null where none can be indexed. */
     public Dataset pinned(Dataset frame) throws Exception {
-        LogicalPlan plan = frame.queryExecution().analyzed();
-        LogicalPlan read = onlyRelation(plan);
-        final LogicalRelation relation = read instanceof LogicalRelation ? (LogicalRelation) read : null;
+        LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
+        LogicalRelation relation = read instanceof LogicalRelation ? (LogicalRelation) read : null;
         HadoopFsRelation files = relation == null ? null : (HadoopFsRelation) relation.relation();
         TableFormat format = files == null ? null : TableFormat.of(files.location());
         if (format == null || relation.isStreaming() || format.reasonOfTable(files) != null) {
             return null;
         }
-        final Object pinned =
-                ScalaInterop.relocated(relation, format.pinned(files.location()), relation.catalogTable());
+        return over(frame, relation, ScalaInterop.relocated(
+                relation, format.pinned(files.location()), relation.catalogTable()));
+    }
+
+    /** The same frame with another relation in the place of its own. */
+    private static Dataset over(Dataset frame, final LogicalPlan read, final Object other) {
+        LogicalPlan plan = frame.queryExecution().analyzed();
         return Dataset.ofRows(frame.sparkSession(), (LogicalPlan) plan.transformDown(new Replacement() {
-            Object of(Object node) { return node == relation ? pinned : null; }
+            Object of(Object node) { return node == read ? other : null; }
         }));
     }
 
@@ -96,25 +100,18 @@ public final class FrameFiles {
      * is a column `_geoskip_bad` beside, of the records that could not be parsed or converted.
      */
     public Dataset only(Dataset frame, String lines) throws Exception {
-        LogicalPlan plan = frame.queryExecution().analyzed();
-        final LogicalPlan read = onlyRelation(plan);
+        LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
         if (read instanceof DataSourceV2Relation) {
-            final LogicalPlan some = TableScan.only((DataSourceV2Relation) read, lines);
-            return Dataset.ofRows(frame.sparkSession(), (LogicalPlan) plan.transformDown(new Replacement() {
-                Object of(Object node) { return node == read ? some : null; }
-            }));
+            return over(frame, read, TableScan.only((DataSourceV2Relation) read, lines));
         }
-        final LogicalRelation relation = (LogicalRelation) read;
+        LogicalRelation relation = (LogicalRelation) read;
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         List listed = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
-        final Object chosen = ScalaInterop.relocated(
+        Object chosen = ScalaInterop.relocated(
                 relation, new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed),
                 relation.catalogTable(),
                 ScalaInterop.options(files.options(), "false", "ignoreCorruptFiles", "ignoreMissingFiles"),
                 files.fileFormat().getClass().getName().endsWith(".JsonFileFormat") ? "_geoskip_bad" : null);
-        LogicalPlan replaced = (LogicalPlan) plan.transformDown(new Replacement() {
-            Object of(Object node) { return node == relation ? chosen : null; }
-        });
-        return Dataset.ofRows(frame.sparkSession(), replaced);
+        return over(frame, read, chosen);
     }
 }

@@ -70,11 +70,8 @@ public class GeoskipFileIndex implements FileIndex {
     }
 
     private PartitionDirectory kept(PartitionDirectory directory) {
-        try {
-            return decision.keep(directory);
-        } catch (Exception failure) {
-            return directory;
-        }
+        return decision.skipsNone() ? directory
+                : new PartitionDirectory(directory.values(), ScalaInterop.seq(marked(directory, false)));
     }
 
     /** Which files of a partition are skipped, in their order. */
@@ -93,10 +90,18 @@ public class GeoskipFileIndex implements FileIndex {
     }
 
     /** The files of a partition that are not kept. */
-    List skipped(PartitionDirectory directory) {
-        List skipped = ScalaInterop.list(directory.files());
-        skipped.removeAll(new HashSet(ScalaInterop.list(kept(directory).files())));
-        return skipped;
+    List skipped(PartitionDirectory directory) { return marked(directory, true); }
+
+    private List marked(PartitionDirectory directory, boolean skipped) {
+        boolean[] marks = marks(directory);
+        List found = new ArrayList();
+        int i = 0;
+        for (Object file : ScalaInterop.list(directory.files())) {
+            if (marks[i++] == skipped) {
+                found.add(file);
+            }
+        }
+        return found;
     }
 
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {

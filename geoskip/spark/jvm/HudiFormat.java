@@ -17,7 +17,6 @@ import org.apache.hudi.common.table.HoodieTableConfig;
 import org.apache.hudi.common.table.HoodieTableMetaClient;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Nil$;
 import @Seq@;
 
@@ -88,13 +87,8 @@ public class HudiFormat extends TableFormat {
      * that by paths, which differ where these hold a percent sign.
      */
     public List directories(FileIndex index, boolean whole) {
-        List directories = new ArrayList();
         FileIndex all = index instanceof PinnedHudiFileIndex ? index : pinned(index);
-        Seq listed = all.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
-        for (scala.collection.Iterator i = listed.iterator(); i.hasNext();) {
-            directories.add(i.next());
-        }
-        return directories;
+        return ScalaInterop.list(all.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$));
     }
 
     /** Base files that Hudi's cleaner has left, which queries of earlier instants read. */
@@ -118,16 +112,6 @@ public class HudiFormat extends TableFormat {
     }
 
     public FileIndex pinned(FileIndex table) { return new PinnedHudiFileIndex((HoodieFileIndex) table); }
-
-    public FileIndex narrow(GeoskipFileIndex kept) { return kept; }
-
-    public GeoskipFileIndex narrowing(FileIndex index) { return null; }
-
-    public StructType mappedSchema(HadoopFsRelation files) { return null; }
-
-    public String physicalKey() { return ""; }
-
-    public boolean findsById(HadoopFsRelation files) { return false; }
 }
 
 /** An index of its own, with a timeline of its own, which nobody else refreshes. */

@@ -93,7 +93,7 @@ public class IcebergFormat extends DataSourceV2Format {
     }
 
     public org.apache.spark.sql.connector.catalog.Table narrowed(
-            org.apache.spark.sql.connector.catalog.Table table, TableDecision decision) {
+            org.apache.spark.sql.connector.catalog.Table table, Decision decision) {
         return new NarrowedTable((SparkTable) table, decision);
     }
 
@@ -209,9 +209,9 @@ class StagedTasks implements Runnable {
 /** A table whose scans read the files that a decision keeps. */
 class NarrowedTable extends SparkTable {
     private final SparkTable inner;
-    private final TableDecision decision;
+    private final Decision decision;
 
-    NarrowedTable(SparkTable inner, TableDecision decision) {
+    NarrowedTable(SparkTable inner, Decision decision) {
         super(inner.table(), inner.snapshotId(), false);
         this.inner = inner;
         this.decision = decision;
@@ -226,7 +226,8 @@ class NarrowedTable extends SparkTable {
 
     public boolean equals(Object other) {
         return other instanceof NarrowedTable && inner.equals(((NarrowedTable) other).inner)
-                && decision.equals(((NarrowedTable) other).decision);
+                && decision.equals(((NarrowedTable) other).decision)
+                && decision.conditions.equals(((NarrowedTable) other).decision.conditions);
     }
 
     public int hashCode() { return inner.hashCode(); }
@@ -237,9 +238,9 @@ class NarrowedScanBuilder
         implements SupportsPushDownAggregates, SupportsPushDownV2Filters, SupportsPushDownRequiredColumns {
     private final SparkScanBuilder inner;
     private final SparkTable table;
-    private final TableDecision decision;
+    private final Decision decision;
 
-    NarrowedScanBuilder(SparkScanBuilder inner, SparkTable table, TableDecision decision) {
+    NarrowedScanBuilder(SparkScanBuilder inner, SparkTable table, Decision decision) {
         this.inner = inner;
         this.table = table;
         this.decision = decision;

@@ -232,24 +232,21 @@ class IcebergScan extends TableScan {
             snapshot = planned instanceof BatchScan ? ((BatchScan) planned).snapshot() : null;
             tasks = (List) IcebergFormat.call(scan, "tasks");
         }
-        paths = new String[tasks.size()];
-        sizes = new long[paths.length];
-        times = new long[paths.length];
-        for (int i = 0; i < paths.length; i++) {
-            if (!(tasks.get(i) instanceof FileScanTask)) {
-                reason = "left alone: its tasks are " + tasks.get(i).getClass().getName() + ", which are no data files";
-                paths = new String[0];
+        List found = new ArrayList();
+        for (Object task : tasks) {
+            if (!(task instanceof FileScanTask)) {
+                reason = "left alone: its tasks are " + task.getClass().getName() + ", which are no data files";
                 return;
             }
-            DataFile file = (DataFile) ((FileScanTask) tasks.get(i)).file();
-            paths[i] = IcebergFormat.uri(file.location());
-            sizes[i] = file.fileSizeInBytes();
-            times[i] = file.fileSequenceNumber() == null ? 0 : file.fileSequenceNumber().longValue();
+            DataFile file = (DataFile) ((FileScanTask) task).file();
+            long added = file.fileSequenceNumber() == null ? 0 : file.fileSequenceNumber().longValue();
+            found.add(new TableFile(IcebergFormat.uri(file.location()), file.fileSizeInBytes(), added));
         }
+        files = found;
     }
 
     /** The same scan of the files that a decision keeps. */
-    Scan narrowed(TableDecision decision) throws Exception {
+    Scan narrowed(Decision decision) throws Exception {
         BitSet kept = decision.kept(this);
         made = decision;
         List left = new ArrayList();
@@ -285,7 +282,7 @@ class IcebergScan extends TableScan {
                 }
             }
         } catch (Exception unknown) {
-            read.set(0, paths.length);
+            read.set(0, files.size());
         }
         return read;
     }
@@ -325,7 +322,7 @@ class KeptFiles implements org.apache.iceberg.expressions.Expression {
             digest.update((byte) 0);
         }
         byte[] sum = digest.digest();
-        text = "geoskip keeps " + tasks.size() + " of " + scan.paths.length + " files (" + Base64.getEncoder().encodeToString(sum) + ")";
+        text = "geoskip keeps " + tasks.size() + " of " + scan.files.size() + " files (" + Base64.getEncoder().encodeToString(sum) + ")";
     }
 
     /** That of a scan that was narrowed, else null. */

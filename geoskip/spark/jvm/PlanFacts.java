@@ -138,7 +138,7 @@ class PlanFacts {
     /** Is it a scan of a table format, of which facts are added? */
     private boolean isOfTable(BatchScanExec plan) {
         TableScan table = TableScan.of(plan.scan(), plan.table());
-        if (table != null && table.reason != null && table.paths.length == 0) {
+        if (table != null && table.reason != null && table.files.isEmpty()) {
             notes.add(table.reason);
         } else if (table != null) {
             scans.add(new TableScanFacts(table, plan, session));

@@ -19,8 +19,8 @@ import @Seq@;
 import scala.runtime.AbstractPartialFunction;
 
 /** Small bridges between Scala's collections and Java's. */
-class ScalaInterop {
-    static List list(scala.collection.Iterable items) {
+public class ScalaInterop {
+    public static List list(scala.collection.Iterable items) {
         List found = new ArrayList();
         for (scala.collection.Iterator i = items.iterator(); i.hasNext();) {
             found.add(i.next());
@@ -31,7 +31,7 @@ class ScalaInterop {
     /** The fields of an instance of a case class. */
     static Object[] fields(Product product) { return list(product.productIterator().toList()).toArray(); }
 
-    static Seq seq(List items) {
+    public static Seq seq(List items) {
         scala.collection.immutable.List found = Nil$.MODULE$;
         for (int i = items.size() - 1; i >= 0; i--) {
             found = new scala.collection.immutable.$colon$colon(items.get(i), found);
@@ -107,14 +107,12 @@ class ScalaInterop {
         return met.add(plan);
     }
 
-    static String conjunction(Seq first, Seq second) {
-        List all = list(first);
-        all.addAll(list(second));
-        StringBuilder text = new StringBuilder();
-        for (Expression part : all) {
-            text.append(text.length() == 0 ? "" : " AND ").append(holdsPlan(part) ? part.toString() : part.sql());
+    static String conjunction(List conditions) {
+        List texts = new ArrayList();
+        for (Expression condition : conditions) {
+            texts.add(holdsPlan(condition) ? condition.toString() : condition.sql());
         }
-        return text.toString();
+        return String.join(" AND ", texts);
     }
 
     /** The filters that need no subquery's answer: those that a listing can go by at any time. */

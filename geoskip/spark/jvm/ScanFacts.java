@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -19,63 +20,51 @@ import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.util.AccumulatorV2;
 import scala.Option;
+import scala.collection.immutable.Nil$;
 import @Seq@;
 
 /** What one scan of files read, and what it could have. */
 class ScanFacts {
     private static final int BYTES_A_FILE = 600; // of a listing
-    private final SparkSession session;
-    private final FileIndex location;
-    private final GeoskipFileIndex index; // the same, null where it is another's
-    private final Seq partitionFilters;
-    private final Seq dataFilters;
-    private final long readFiles;
-    private final long readBytes;
-    private final boolean isCounted; // do these say which files were read?
-    private final boolean enabled;
+    final SparkSession session;
+    final boolean enabled;
+    private FileIndex location; // null of a scan that finds its files itself: see TableScanFacts
+    private GeoskipFileIndex index; // the same, null where it is another's
+    private Seq partitionFilters = (Seq) Nil$.MODULE$;
+    private Seq dataFilters = (Seq) Nil$.MODULE$;
+    private long readFiles;
+    private long readBytes;
+    private boolean isCounted; // do these say which files were read?
     private String reason;
     private List kept;
     private List all;
     private long unknown = -1; // files that no metadata know, counted once
 
-    ScanFacts(FileSourceScanExec scan, SparkSession session) {
+    ScanFacts(SparkSession session) {
         this.session = session;
-        location = scan.relation().location();
+        enabled = SupportedRelations.enabled(session.sessionState().conf());
+    }
+
+    private ScanFacts(FileIndex location, Seq partitionFilters, Seq dataFilters, SparkSession session) {
+        this(session);
+        this.location = location;
+        this.partitionFilters = partitionFilters;
+        this.dataFilters = dataFilters;
         index = GeoskipFileIndex.of(location);
-        partitionFilters = scan.partitionFilters();
-        dataFilters = scan.dataFilters();
+    }
+
+    ScanFacts(FileSourceScanExec scan, SparkSession session) {
+        this(scan.relation().location(), scan.partitionFilters(), scan.dataFilters(), session);
         readFiles = metric(scan, "numFiles");
         readBytes = metric(scan, "filesSize");
         // files that are reached twice are read twice, and one file each; what a later run read besides is in no metric
         isCounted = ScalaInterop.list(location.rootPaths()).size() == 1 && !(scan instanceof WatchedScan.FileSourceScanExec
                 && ((WatchedScan.FileSourceScanExec) scan).hasReadMore());
-        enabled = SupportedRelations.enabled(session.sessionState().conf());
         reason = index != null ? null : SupportedRelations.reason(scan.relation());
     }
 
-    /** Of a scan that finds its files itself: see TableScanFacts. */
-    ScanFacts(SparkSession session) {
-        this.session = session;
-        location = null;
-        index = null;
-        partitionFilters = null;
-        dataFilters = null;
-        readFiles = 0;
-        readBytes = 0;
-        isCounted = false;
-        enabled = true;
-    }
-
     ScanFacts(FileScan scan, SparkSession session) {
-        this.session = session;
-        location = scan.fileIndex();
-        index = GeoskipFileIndex.of(location);
-        partitionFilters = scan.partitionFilters();
-        dataFilters = scan.dataFilters();
-        readFiles = 0;
-        readBytes = 0;
-        isCounted = false;
-        enabled = true;
+        this(scan.fileIndex(), scan.partitionFilters(), scan.dataFilters(), session);
         reason = "left alone: a DataSource V2 scan, " + scan.getClass().getSimpleName()
                 + "; Spark's own readers of files (spark.sql.sources.useV1SourceList) can skip";
     }
@@ -96,16 +85,13 @@ class ScanFacts {
 
     private synchronized List kept() {
         if (kept == null) {
-            List fixed = new ArrayList();
             List late = new ArrayList();
             for (Expression filter : ScalaInterop.list(partitionFilters)) {
-                if (!ScalaInterop.holdsPlan(filter)) {
-                    fixed.add(filter);
-                } else if (answered(filter)) {
+                if (ScalaInterop.holdsPlan(filter) && answered(filter)) {
                     late.add(bound(filter));
                 }
             }
-            Seq directories = location.listFiles(ScalaInterop.seq(fixed), dataFilters);
+            Seq directories = location.listFiles(ScalaInterop.fixed(partitionFilters), dataFilters);
             kept = new ArrayList();
             for (PartitionDirectory directory : ScalaInterop.list(directories)) {
                 if (passes(late, directory.values())) {
@@ -168,22 +154,30 @@ class ScanFacts {
     }
 
     /** Totals, predicate and reasons as JSON; without a path in it. */
-    public String summary() {
+    public String summary() { return json().toString(); }
+
+    Json json() {
         long[] amounts = amounts();
         Json json = new Json().with("files_total", amounts[0]).with("bytes_total", amounts[1])
-                .with("files_kept", amounts[2]).with("bytes_kept", amounts[3]);
-        json.put("filter", ScalaInterop.conjunction(partitionFilters, dataFilters));
-        json.put("root", root());
-        if (index != null) {
-            Decision decision = index.decision;
-            json.put("planning_seconds", decision.planningNanos / 1e9);
-            json.put("unknown", unknown(decision));
-            json.put("report", Json.raw(decision.reply));
-            decision.writeAudit(json);
-        } else {
-            json.put("reason", reason());
+                .with("files_kept", amounts[2]).with("bytes_kept", amounts[3]).with("root", root())
+                .with("filter", filter());
+        Decision decision = decision();
+        if (decision == null) {
+            return json.with("reason", reason());
         }
-        return json.toString();
+        decision.writeAudit(json);
+        return json.with("planning_seconds", decision.planningNanos / 1e9).with("unknown", unknown())
+                .with("report", Json.raw(decision.reply));
+    }
+
+    /** What was decided; null where nothing was. */
+    Decision decision() { return index == null ? null : index.decision; }
+
+    /** What Spark filters the rows by, in words. */
+    String filter() {
+        List all = ScalaInterop.list(partitionFilters);
+        all.addAll(ScalaInterop.list(dataFilters));
+        return ScalaInterop.conjunction(all);
     }
 
     /** Files and bytes of the whole listing, files and bytes that were read. */
@@ -216,30 +210,30 @@ class ScanFacts {
     /** What such a scan's conditions are, as JSON: those of the planned table that has its columns; null without one. */
     String conditionAmong(List planned) throws Exception { return null; }
 
-    private synchronized long unknown(Decision decision) {
+    synchronized long unknown() {
         if (unknown < 0) {
-            unknown = decision.unknown(all());
+            unknown = decision().unknown(all());
         }
         return unknown;
     }
 
     /** Why a scan that geoskip did not touch was left so. */
-    private String reason() {
+    String reason() {
         if (reason == null) {
-            reason = reason(ScalaInterop.list(location.rootPaths()), root(), enabled);
+            reason = reason(ScalaInterop.list(location.rootPaths()));
         }
         return reason;
     }
 
     /** Why nothing was decided on a scan that geoskip may touch. */
-    String reason(List roots, String root, boolean enabled) {
+    String reason(List roots) {
         if (!enabled) {
             String value = session.sessionState().conf().getConfString(SupportedRelations.ENABLED, "false");
             boolean odd = !"false".equalsIgnoreCase(value);
             return "geoskip is switched off in this session (" + SupportedRelations.ENABLED + (odd ? "=" + value : "") + ")";
         }
         if (MetadataLocator.datasets(roots, session).isEmpty()) {
-            return "it has no metadata in " + root + "/_geoskip, nor in a folder above; "
+            return "it has no metadata in " + root() + "/_geoskip, nor in a folder above; "
                     + "geoskip.dataset(spark, ...).create_index(...) makes them";
         }
         return isFiltered() ? "the query was planned before geoskip was switched on or before it had metadata: plan it again"
@@ -248,7 +242,7 @@ class ScanFacts {
 
     /** Does Spark filter the rows by what geoskip would have been asked about? */
     private boolean isFiltered() {
-        for (Object filter : dataFilters == null ? new ArrayList() : ScalaInterop.list(dataFilters)) {
+        for (Object filter : ScalaInterop.list(dataFilters)) {
             if (!ScalaInterop.holdsPlan((Expression) filter)) {
                 return true;
             }
@@ -256,26 +250,26 @@ class ScanFacts {
         return false;
     }
 
-    private String root() { return ScalaInterop.rootOf(location); }
+    String root() { return ScalaInterop.rootOf(location); }
 
     /**
      * The rows of the kept files that satisfy the conditions which reached them, to be read anew; null
      * where that cannot be told: without conditions, or where one is over a subquery.
      */
     public Dataset matching() {
-        List conditions = index == null ? new ArrayList() : index.decision.conditions;
-        if (conditions.isEmpty()) {
-            return null;
-        }
+        List conditions = decision() == null ? new ArrayList() : decision().conditions;
         for (Expression condition : conditions) {
             if (ScalaInterop.holdsPlan(condition)) {
                 return null;
             }
         }
-        return Dataset.ofRows(session, index.decision.over(index, conditions));
+        return conditions.isEmpty() ? null : Dataset.ofRows(session, rows(conditions));
     }
 
-    public long keptBytes() { return ScalaInterop.length(kept()); }
+    /** The rows of the kept files that satisfy some conditions. */
+    LogicalPlan rows(List conditions) { return index.decision.over(index, conditions); }
+
+    public long keptBytes() { return amounts()[3]; }
 
     /** The files of the listing, and as many as take the space of the decision. */
     long weigh(IdentityHashMap met) {
@@ -293,17 +287,25 @@ class ScanFacts {
 
     /** The kept or the skipped files, as paths joined by NUL characters. */
     public String paths(boolean wanted) {
-        HashSet keptPaths = new HashSet();
-        for (FileStatusWithMetadata file : kept()) {
-            keptPaths.add(file.getPath().toString());
-        }
-        StringBuilder text = new StringBuilder();
-        for (FileStatusWithMetadata file : all()) {
-            String path = file.getPath().toString();
-            if (keptPaths.contains(path) == wanted) {
-                text.append(text.length() == 0 ? "" : "\0").append(path);
+        HashSet kept = new HashSet(keptPaths());
+        List found = new ArrayList();
+        for (Object path : allPaths()) {
+            if (kept.contains(path) == wanted) {
+                found.add(path);
             }
         }
-        return text.toString();
+        return String.join("\0", found);
+    }
+
+    List keptPaths() { return paths(kept()); }
+
+    List allPaths() { return paths(all()); }
+
+    private static List paths(List files) {
+        List paths = new ArrayList();
+        for (FileStatusWithMetadata file : files) {
+            paths.add(file.getPath().toString());
+        }
+        return paths;
     }
 }

@@ -1,5 +1,6 @@
 package geoskip;
 
+import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.Collections;
 import java.util.HashSet;
@@ -7,7 +8,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.CopyOnWriteArrayList;
 import org.apache.hadoop.fs.Path;
 import @SparkSession@;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -24,18 +24,16 @@ import org.slf4j.LoggerFactory;
  * A data file of such a table never changes: path, size and a number of when it was added identify it.
  */
 public abstract class TableScan {
-    private static final List formats = new CopyOnWriteArrayList(); // of DataSourceV2Format
+    private static volatile DataSourceV2Format format; // the only one that there is; null where it is not on the class path
 
     /** Under which a field's metadata have its lasting name. */
     public static final String LASTING_NAME = "geoskip.name";
 
     public String reason; // why the scan is left alone; null where it may be narrowed
     public String root; // the URI of the table's folder
-    public String[] paths = new String[0]; // the URIs of the files that the format's own skipping has left
-    public long[] sizes = new long[0];
-    public long[] times = new long[0];
+    public List files = new ArrayList(); // of TableFile: those that the format's own skipping has left
     public final Map fieldIds = new LinkedHashMap(); // by the lasting names of columns in lower case
-    public TableDecision made; // null where nothing was decided
+    public Decision made; // null where nothing was decided
 
     /** The numbers of the files that a scan reads by now: filters at run time may have left out some. */
     public abstract BitSet read(Scan scan);
@@ -49,48 +47,35 @@ public abstract class TableScan {
     /** The URIs of the files of the table's whole version. */
     public abstract List allPaths();
 
-    static void add(DataSourceV2Format format) { formats.add(format); }
+    static void add(DataSourceV2Format added) { format = added; }
 
     /** What is known of a scan; null where no format knows it. */
     static TableScan of(Scan scan, Table table) {
-        for (DataSourceV2Format format : formats) {
-            try {
-                TableScan found = format.scan(scan, table);
-                if (found != null) {
-                    return found;
-                }
-            } catch (Exception failure) {
-                LoggerFactory.getLogger("geoskip").warn("geoskip left a table's scan as it was", failure);
-            } catch (LinkageError unfit) {
-                LoggerFactory.getLogger("geoskip").warn("geoskip does not fit this table format", unfit);
-            }
+        try {
+            return format == null ? null : format.scan(scan, table);
+        } catch (Exception failure) {
+            LoggerFactory.getLogger("geoskip").warn("geoskip left a table's scan as it was", failure);
+        } catch (LinkageError unfit) {
+            LoggerFactory.getLogger("geoskip").warn("geoskip does not fit this table format", unfit);
         }
         return null;
     }
 
     /** Is there a scan in a plan of a table with metadata? */
     static boolean concerns(LogicalPlan plan, SparkSession session) {
-        for (Object leaf : formats.isEmpty() ? Collections.emptyList() : ScalaInterop.list(plan.collectLeaves())) {
-            DataSourceV2Format format = leaf instanceof DataSourceV2Relation ? format((DataSourceV2Relation) leaf) : null;
-            if (format != null && !datasets(format.root(((DataSourceV2Relation) leaf).table()), session).isEmpty()) {
+        for (Object leaf : format == null ? Collections.emptyList() : ScalaInterop.list(plan.collectLeaves())) {
+            if (leaf instanceof DataSourceV2Relation && !datasets((DataSourceV2Relation) leaf, session).isEmpty()) {
                 return true;
             }
         }
         return false;
     }
 
-    /** The format that may narrow a relation's scan; null where there is none. */
-    private static DataSourceV2Format format(DataSourceV2Relation relation) {
-        for (DataSourceV2Format format : formats) {
-            if (format.root(relation.table()) != null) {
-                return format;
-            }
-        }
-        return null;
-    }
-
-    private static List datasets(String root, SparkSession session) {
-        return MetadataLocator.datasets(Collections.singletonList(new Path(root)), session);
+    /** The datasets with metadata of the table whose scan may be narrowed. */
+    private static List datasets(DataSourceV2Relation relation, SparkSession session) {
+        String root = format == null ? null : format.root(relation.table());
+        return root == null ? Collections.emptyList()
+                : MetadataLocator.datasets(Collections.singletonList(new Path(root)), session);
     }
 
     /**
@@ -100,8 +85,8 @@ public abstract class TableScan {
     static LogicalPlan narrowed(
             DataSourceV2Relation relation, List conditions, List barriers, GeoskipRule rule, SparkSession session)
             throws Exception {
-        DataSourceV2Format format = conditions.isEmpty() && barriers.isEmpty() ? null : format(relation);
-        List datasets = format == null ? Collections.emptyList() : datasets(format.root(relation.table()), session);
+        boolean isFiltered = !conditions.isEmpty() || !barriers.isEmpty();
+        List datasets = isFiltered ? datasets(relation, session) : Collections.emptyList();
         if (datasets.isEmpty()) {
             return relation;
         }
@@ -109,8 +94,9 @@ public abstract class TableScan {
         Decision decision = conditions.isEmpty() ? Decision.none(barriers)
                 : rule.decide(relation, format.table(relation, false), datasets, conditions, barriers);
         decision.planningNanos = System.nanoTime() - started;
-        return (LogicalPlan) ScalaInterop.with(
-                relation, 0, format.narrowed(relation.table(), new TableDecision(decision, conditions, relation)));
+        decision.relation = relation;
+        decision.conditions = conditions;
+        return (LogicalPlan) ScalaInterop.with(relation, 0, format.narrowed(relation.table(), decision));
     }
 
     /** What an index must know of the table that a relation reads, as JSON; null where no format knows it. */
@@ -137,13 +123,7 @@ public abstract class TableScan {
     static List removed(DataSourceV2Relation relation) throws Exception { return table(relation, true).removed(); }
 
     static TableScan table(DataSourceV2Relation relation, boolean anew) throws Exception {
-        for (DataSourceV2Format format : formats) {
-            TableScan table = format.table(relation, anew);
-            if (table != null) {
-                return table;
-            }
-        }
-        return null;
+        return format == null ? null : format.table(relation, anew);
     }
 
     /** The files of the table that a relation reads, as lines: see FileTable. */
@@ -151,9 +131,9 @@ public abstract class TableScan {
         TableScan table = table(relation, anew);
         table.plan();
         StringBuilder lines = new StringBuilder();
-        for (int i = 0; i < table.paths.length; i++) {
-            String path = table.paths[i].replace('\n', '\0');
-            lines.append(table.sizes[i]).append(' ').append(table.times[i]).append(' ').append(path).append('\n');
+        for (TableFile file : table.files) {
+            String path = file.path.replace('\n', '\0');
+            lines.append(file.size).append(' ').append(file.time).append(' ').append(path).append('\n');
         }
         return lines.toString();
     }
@@ -164,12 +144,7 @@ public abstract class TableScan {
         for (String line : lines.split("\n")) {
             paths.add(line.split(" ", 3)[2].replace('\0', '\n'));
         }
-        for (DataSourceV2Format format : formats) {
-            if (format.table(relation, false) != null) {
-                return format.only(relation, paths);
-            }
-        }
-        return relation;
+        return format.only(relation, paths);
     }
 
     /** What the table is read under: see SupportedRelations. */
@@ -201,32 +176,17 @@ public abstract class TableScan {
     public abstract List removed() throws Exception;
 }
 
-/** What was decided on one scan of a table. */
-public class TableDecision {
-    final Decision decision;
-    final List conditions;
-    final LogicalPlan relation; // with all of its columns
+/** A data file of a table. */
+public class TableFile {
+    public final String path; // its URI
+    public final long size;
+    public final long time; // a number of when it was added
 
-    TableDecision(Decision decision, List conditions, LogicalPlan relation) {
-        this.decision = decision;
-        this.conditions = conditions;
-        this.relation = relation;
+    public TableFile(String path, long size, long time) {
+        this.path = path;
+        this.size = size;
+        this.time = time;
     }
-
-    /** The numbers of the files of a scan that are kept. */
-    public BitSet kept(TableScan scan) {
-        long started = System.nanoTime();
-        BitSet kept = decision.kept(scan);
-        decision.planningNanos += System.nanoTime() - started;
-        return kept;
-    }
-
-    public boolean equals(Object other) {
-        return other instanceof TableDecision && decision.equals(((TableDecision) other).decision)
-                && conditions.equals(((TableDecision) other).conditions);
-    }
-
-    public int hashCode() { return decision.hashCode(); }
 }
 
 /** A table format whose scans are those of DataSource V2. */
@@ -235,7 +195,7 @@ public abstract class DataSourceV2Format {
     public abstract String root(Table table);
 
     /** The same table, with scans that read the files which a decision keeps. */
-    public abstract Table narrowed(Table table, TableDecision decision) throws Exception;
+    public abstract Table narrowed(Table table, Decision decision) throws Exception;
 
     /** What a planned scan reads, or why it was left alone; null for a scan of another format. */
     public abstract TableScan scan(Scan scan, Table table) throws Exception;
