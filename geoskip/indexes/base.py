@@ -253,6 +253,11 @@ def index(kind: I) -> I:
     return kind
 
 
+def registered_kinds() -> int:
+    """Count the index types that are registered by now, the lazily imported ones of geoskip not among them."""
+    return len(_kinds)
+
+
 def index_kinds() -> Mapping[str, type[Index]]:
     """Return the registered index types by kind."""
     for kind in _MODULES:

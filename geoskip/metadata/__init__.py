@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from geoskip.codec import predicate_from_json, predicate_to_json
 from geoskip.errors import MetadataError
-from geoskip.indexes.base import Index, index_from_json
+from geoskip.indexes.base import Index, index_from_json, registered_kinds
 from geoskip.metadata.file_table import (
     BASE_SCHEMA,
     BUDGET,
@@ -213,6 +213,8 @@ class Header:
     layout
         The layout that the files were written in, as JSON (``geoskip.layout.Layout.to_json``); empty where none is
         recorded, as in metadata of earlier versions. It says how to write further files, and never what to skip.
+    kinds
+        The number of index types that were registered when the header was read; not stored.
     """
 
     root: str
@@ -232,6 +234,12 @@ class Header:
     pending: Json = field(default_factory=dict)
     unread_deleted: tuple[Json, ...] = ()
     layout: Json = field(default_factory=dict)
+    kinds: int = field(default_factory=registered_kinds, compare=False)
+
+    @property
+    def is_outdated(self) -> bool:
+        """True where an index could not be read, and an index type has been registered since."""
+        return bool(self.unread or self.unread_deleted) and self.kinds != registered_kinds()
 
     @property
     def stored(self) -> tuple[IndexEntry, ...]:

@@ -296,6 +296,8 @@ class BuildReport:
     """Number of new and changed files that a quick refresh left to an incremental one."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Remarks of indexes on their summaries: of Hybrid, how many are lists and how many filters."""
+    not_built: tuple[str, ...] = ()
+    """Reasons why indexes of the metadata could not be read here: files that are new have no summaries of them."""
     layout: str = ""
     """The recorded layout, and how many files overlap others of it; empty where none is recorded."""
 
@@ -313,6 +315,7 @@ class BuildReport:
         if self.pending:
             lines.append(f"  {count_of(self.pending, 'file')} without metadata yet, read whole until refresh_index()")
         lines += [f"  {name} is incomplete: {why}" for name, why in self.incomplete.items()]
+        lines += [f"  not built: {why}, then refresh_index('full') for the new files" for why in self.not_built]
         lines += [f"  without metadata: {path}: {why}" for path, why in list(self.excluded.items())[:10]]
         if len(self.excluded) > 10:
             lines.append(f"  and {count_of(len(self.excluded) - 10, 'more file')} without metadata")
@@ -341,6 +344,7 @@ def report_on(snapshot: Snapshot, data: BuildAccess, started: float) -> BuildRep
         incomplete=data.built.incomplete(),
         pending=int(snapshot.header.pending.get("files", 0)),
         details={name: note for name, note in notes.items() if note},
+        not_built=snapshot.header.unread_reasons,
         layout=f"{layout_name(snapshot.header.layout)}: {overlap}" if overlap is not None else "",
     )
 

@@ -145,8 +145,9 @@ class DatasetCatalog:
         with self._lock:
             renewed = self._renewed.get(root, 0)
             last_store, when, key = self._last_known.get(root, (None, 0.0, ""))
-            if last_store is store and since - when < age and key in self._snapshots:
-                return self._snapshots[key]
+            last = self._snapshots.get(key)
+            if last_store is store and since - when < age and last is not None and not last.header.is_outdated:
+                return last
         latest = self._latest(root, store)
         with self._lock:
             if store.distant and latest is not None and self._renewed.get(root, 0) == renewed:
@@ -165,7 +166,8 @@ class DatasetCatalog:
         name = f"{store.identity()}:{number}:"
         with self._lock:
             for key in reversed(self._snapshots):
-                if key.startswith(name) and self._read_with.get(key) == encryption:  # other keys read other indexes
+                is_same = key.startswith(name) and self._read_with.get(key) == encryption  # others read other indexes
+                if is_same and not self._snapshots[key].header.is_outdated:
                     self._snapshots.move_to_end(key)
                     return self._snapshots[key]
         loaded = store.load(number)

@@ -53,7 +53,7 @@ class SnapshotCache:
         key = identity, number
         with self._lock:
             cached = self._snapshots.pop(key, None)
-            if cached is not None:
+            if cached is not None and not cached.header.is_outdated:
                 self._snapshots[key] = cached  # the most recently used
                 return cached
         snapshot = read(identity, number)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import MinMax
+from geoskip import Index, MinMax
+from geoskip.clauses import Clause
 from geoskip.errors import MetadataError
+from geoskip.indexes import base
 from geoskip.lifecycle.log import latest
+from geoskip.predicates import Comparison, Literal, Predicate
 from geoskip.stores import ParquetStore
 from geoskip.stores.log_files import entry_text
+from tests.conftest import same_as_off
 from tests.spark.verbs.asking import kept, write
 
 
@@ -105,3 +110,62 @@ def test_reports_name_an_index_that_only_others_know(spark: Any, tmp_path: Path)
     assert (scan.files_kept, scan.files_total) == (1, 2)
     assert why in scan.reasons
     assert why in geoskip.files(place, "a > 7").report.reasons
+
+
+@dataclass(frozen=True)
+class Odd(Index):
+    """Whether a file has odd numbers; its module is imported late."""
+
+    expr: str
+    kind: ClassVar[str] = "odd"
+
+    def metadata_type(self, *columns: Any) -> pa.DataType:
+        return pa.struct({"odd": pa.bool_()})
+
+    def collect(self, *values: Any) -> Any:
+        return {"odd": any(number % 2 for number in values[0].drop_null().to_pylist())}
+
+    def merge(self, summaries: Any) -> Any:
+        return {"odd": any(part["odd"] for part in summaries)}
+
+    def clause(self, node: Predicate) -> Clause | None:
+        match node:
+            case Comparison("=", x, Literal(value)) if self.reads(x) and value % 2:
+                return HasOdd(str(self))
+        return None
+
+
+@dataclass(frozen=True)
+class HasOdd(Clause):
+    index: str
+
+    def keep(self, files: Any) -> Any:
+        return files.summary(self.index, "odd")
+
+    def columns(self) -> Any:
+        return ((self.index, "odd"),)
+
+
+def test_an_index_type_that_is_imported_late_is_used_from_then_on(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "data"
+    place.mkdir()
+    for first in (0, 10):
+        pq.write_table(pa.table({"a": [first, first + 2]}), place / f"{first}.parquet")
+    query = "a = 5"
+    with monkeypatch.context() as patch:
+        patch.setitem(base._kinds, "odd", Odd)
+        geoskip.build(place, [MinMax("a"), Odd("a")])
+    pq.write_table(pa.table({"a": [4, 6]}), place / "later.parquet")
+    report = geoskip.dataset(spark, str(place)).refresh_index()
+    why = "odd(a) is of a kind that is unknown here: import the module that defines it"
+    assert f"not built: {why}, then refresh_index('full') for the new files" in str(report)
+    scan = geoskip.report(spark.read.parquet(str(place)).filter(query)).scans[0]
+    assert (scan.files_kept, why in scan.reasons) == (1, True)
+    monkeypatch.setitem(base._kinds, "odd", Odd)
+    scan = geoskip.report(spark.read.parquet(str(place)).filter(query)).scans[0]
+    assert (scan.files_kept, why in scan.reasons) == (1, False)
+    geoskip.dataset(spark, str(place)).refresh_index("full")
+    scan = same_as_off(lambda: spark.read.parquet(str(place)).filter(query))
+    assert scan.files_kept == 0
