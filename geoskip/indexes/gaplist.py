@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from geoskip.bounds import index_leaf
 from geoskip.bounds.interval import counts_of
 from geoskip.bounds.sort_keys import Ints
-from geoskip.clauses import KEEP_NONE, Clause, DerivedFiles, Files, Mask
+from geoskip.clauses import Clause, DerivedFiles, Files, Mask
 from geoskip.conditions import Condition, ExistsClause, condition_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.evaluation.value_texts import texts_of
@@ -137,9 +137,7 @@ class GapList(Index):
     def clause(self, node: Predicate) -> Clause | None:
         """MinMax's clause, for each segment."""
         inner = MinMax(self.expr).bind(self.bound).clause(node)
-        if inner is None or inner is KEEP_NONE:
-            return inner
-        return SegmentPasses(str(self), inner)
+        return None if inner is None else SegmentPasses(str(self), inner)
 
 
 @dataclass(frozen=True)

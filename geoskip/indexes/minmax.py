@@ -15,14 +15,14 @@ computed from the expression lies in the interval that :mod:`geoskip.bounds` der
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from geoskip.bounds import Derivation, derive
 from geoskip.bounds.sort_keys import literal_prefix
-from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
+from geoskip.clauses import Clause, all_of, any_of
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.file_statistics import FileStatistics, field_of, zeros
 from geoskip.indexes.range_clauses import (
@@ -38,7 +38,6 @@ from geoskip.indexes.range_clauses import (
 )
 from geoskip.indexes.stored_bounds import LONGEST, bound_type, bounds, merge_bounds, of_texts
 from geoskip.predicates import (
-    NEGATED,
     And,
     Call,
     Comparison,
@@ -175,12 +174,14 @@ class BoundClauses:
                 return self._of_numbers(parts)
             case Not(child):
                 return self._negation(child)
-            case Comparison(op, left, Literal() as literal):
-                return self._comparison(op, left, literal)
+            case Comparison(op, left, Literal() as right) if (
+                op != "<=>" and (of := derive(left, self.leaf)) is not None
+            ):
+                return RangeMeets(of, op, (right,))
             case Comparison(op, left, right) if op != "<=>":
                 return self._of_two(op, left, right)
             case In(child, values) if (of := derive(child, self.leaf)) is not None:
-                return RangeMeets(of, "=", tuple(v for v in values if v.value is not None))
+                return RangeMeets(of, "=", values)
             case IsNull(child) if (of := self._strict(child)) is not None:
                 return HasNulls(of)
             case Call(_, (child,)) if _IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
@@ -194,14 +195,6 @@ class BoundClauses:
                 return HasValues(name)
         return None
 
-    def _comparison(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
-        of = derive(left, self.leaf)
-        if of is None:
-            return None
-        if literal.value is None:
-            return KEEP_NONE if op != "<=>" else HasNulls(of) if of.is_strict else None
-        return RangeMeets(of, "=" if op == "<=>" else op, (literal,))
-
     def _of_two(self, op: str, left: Predicate, right: Predicate) -> Clause | None:
         """A comparison of two expressions; of one that has no bounds it is known that the other is not NULL."""
         one, other = derive(left, self.leaf), derive(right, self.leaf)
@@ -214,22 +207,20 @@ class BoundClauses:
         """Lower bounds of numbers, where an upper bound of the same leaves NaN out: x BETWEEN 1 AND 2."""
         ends = [(p.op, p.left, p.right) for p in parts if isinstance(p, Comparison) and isinstance(p.right, Literal)]
         below = {left for op, left, literal in ends if op in ("<", "<=") and literal.value == literal.value}
-        above = [self._comparison(op, left, literal) for op, left, literal in ends if op[0] == ">" and left in below]
-        found = [replace(clause, numbers=True) for clause in above if isinstance(clause, RangeMeets)]
+        above = [(derive(left, self.leaf), op, right) for op, left, right in ends if op[0] == ">" and left in below]
+        found = [RangeMeets(of, op, (literal,), numbers=True) for of, op, literal in above if of is not None]
         return all_of(found) if found else None
 
     def _negation(self, node: Predicate) -> Clause | None:
         """The condition that a row needs to make a predicate FALSE; a value for most."""
         match node:
-            case Comparison("<=>" | "=" as op, left, Literal() as literal):
-                return self._differs(op, left, literal)
-            case Comparison(op, left, right) if op in NEGATED:
-                return self.clause(Comparison(NEGATED[op], left, right))
+            case Comparison("=", left, Literal() as right) if (of := derive(left, self.leaf)) is not None:
+                return RangeLeaves(of, (right,))
             case Comparison("=", left, right):
                 name = self.leaf(left) or self.leaf(right)
                 return None if name is None else HasValues(name)
             case In(child, values) if (of := derive(child, self.leaf)) is not None:
-                return KEEP_NONE if any(v.value is None for v in values) else RangeLeaves(of, values)
+                return RangeLeaves(of, values)
             case IsNull(child) if (of := self._strict(child)) is not None:
                 return all_of(map(HasValues, of.names))  # no function makes a value of NULL
             case Call(_, (child,)) if _IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
@@ -242,15 +233,6 @@ class BoundClauses:
             case EndsWith(child) | Contains(child) if (name := self.leaf(child)) is not None:
                 return HasValues(name)
         return None
-
-    def _differs(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
-        of = derive(left, self.leaf)
-        if of is None or (op == "<=>" and not of.is_strict):
-            return None
-        if literal.value is None:
-            return all_of(map(HasValues, of.names)) if op == "<=>" else KEEP_NONE
-        differs = RangeLeaves(of, (literal,))
-        return differs if op == "=" else any_of([differs, HasNulls(of)])
 
     def _strict(self, node: Predicate) -> Derivation | None:
         """The derivation of an expression that is NULL where its operand is, and nowhere else."""

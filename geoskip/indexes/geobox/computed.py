@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.bounds import uncast
-from geoskip.clauses import KEEP_NONE, Clause, DerivedFiles, keep_mask
+from geoskip.clauses import Clause, DerivedFiles, keep_mask
 from geoskip.conditions import ALWAYS, Condition
 from geoskip.evaluation.values import decimals_of
 from geoskip.geometry import Floats, Mask
@@ -113,8 +113,8 @@ def computed_clause(index: GeoBox, node: Predicate) -> Clause | None:
         return name
 
     inner = BoundClauses(leaf).clause(node)
-    if inner is None or inner is KEEP_NONE:
-        return inner
+    if inner is None:
+        return None
     return BoxPasses(str(index), index.counts, BoxTransform(), tuple(read.values()), inner)
 
 
