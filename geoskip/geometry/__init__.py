@@ -138,10 +138,10 @@ class Boxes:
         loose = self.loosen()
         return np.asarray(shapely.box(loose.xmin, loose.ymin, loose.xmax, loose.ymax), dtype=object)
 
-    def nearest(self, x: float, y: float) -> Floats:
-        """The distance from a point to each box."""
-        across = np.maximum(np.maximum(self.xmin - x, x - self.xmax), 0)
-        along = np.maximum(np.maximum(self.ymin - y, y - self.ymax), 0)
+    def nearest(self, other: Envelope) -> Floats:
+        """The distance from a box to each box."""
+        across = np.maximum(np.maximum(self.xmin - other.xmax, other.xmin - self.xmax), 0)
+        along = np.maximum(np.maximum(self.ymin - other.ymax, other.ymin - self.ymax), 0)
         return np.asarray(np.hypot(across, along))
 
     def farthest(self, x: Floats | float, y: Floats | float) -> Floats:

@@ -291,15 +291,10 @@ class Shape:
     def comes_within(self, boxes: Boxes, distance: float) -> Mask:
         """Mark boxes within a distance of the shape, or of its envelope if it is invalid."""
         reach = distance + margin(np.maximum(boxes.scale(), self.envelope.scale), distance)
-        if self.geometry.geom_type == "Point":
-            return np.asarray(boxes.nearest(self.envelope.xmin, self.envelope.ymin) <= reach)
         if distance < 0:
             return np.zeros(len(boxes), dtype=bool)
-        if not self.valid:
-            west, south, east, north = self.envelope
-            across = np.maximum(np.maximum(boxes.xmin - east, west - boxes.xmax), 0)
-            along = np.maximum(np.maximum(boxes.ymin - north, south - boxes.ymax), 0)
-            return np.asarray(np.hypot(across, along) <= reach)
+        if not self.valid or self.geometry.geom_type == "Point":
+            return np.asarray(boxes.nearest(self.envelope) <= reach)
         with self._lock:
             return np.asarray(shapely.dwithin(self.geometry, boxes.polygons(), reach), dtype=bool)
 
