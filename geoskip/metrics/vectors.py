@@ -38,8 +38,8 @@ def _doubles(values: pa.Array) -> Floats:
     return np.asarray(values.to_numpy(zero_copy_only=False)).astype(np.float64, copy=False)
 
 
-class _Numeric(Metric):
-    """The base of metrics over coordinates."""
+class Numeric(Metric):
+    """The base of metrics over coordinates, one expression each."""
 
     def refusal(self, types: Sequence[str]) -> str | None:
         for kind in types:
@@ -90,7 +90,7 @@ class _Numeric(Metric):
         return [(0.0,) * dimensions]
 
 
-class _Norm(_Numeric):
+class _Norm(Numeric):
     """The base of metrics that join the sizes of the coordinates' differences."""
 
     of_one: ClassVar[np.ufunc] = np.abs
@@ -126,7 +126,7 @@ class Chebyshev(_Norm):
     joined: ClassVar[np.ufunc] = np.maximum
 
 
-class Haversine(_Numeric):
+class Haversine(Numeric):
     """The central angle between (longitude, latitude) in degrees; radians, to be multiplied by the radius.
 
     Many points are kept with their places on the unit sphere: from the straight lines to a point and to its antipode

@@ -46,7 +46,7 @@ from geoskip.indexes.metricdist.clauses import Distance, HasNullDistance, is_of_
 from geoskip.indexes.metricdist.summaries import Pivots, choose, collect, counter_example, merge, summary_type
 from geoskip.metrics import Metric, UserMetric
 from geoskip.metrics.strings import Hamming, Levenshtein
-from geoskip.metrics.vectors import Angular, Chebyshev, Euclidean, Haversine, Jaccard, Manhattan
+from geoskip.metrics.vectors import Angular, Chebyshev, Euclidean, Haversine, Jaccard, Manhattan, Numeric
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
 from geoskip.registry.fingerprint import Unidentifiable, identity, is_unchanged
@@ -178,12 +178,7 @@ class MetricDist(Index):
             return read
         points: list[Any] = []
         for origin in read:
-            alone = isinstance(metric, UserMetric) or metric.name in (
-                "euclidean",
-                "manhattan",
-                "chebyshev",
-                "haversine",
-            )
+            alone = isinstance(metric, UserMetric | Numeric)
             constants = origin if alone and isinstance(origin, tuple) else (origin,)
             fits = not alone or len(constants) == len(self.exprs)
             point = metric.point(constants, points[0] if points else None) if fits else None
