@@ -320,8 +320,6 @@ def _text(value: bytes) -> str | list[str]:
 
 def _from_texts(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     values = [None if cell is None else _bytes(cell) for cell in cells]
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.array(values, kind)
     wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     found = pa.array(values, pa.large_binary() if wide else pa.binary())
     if found.type == kind:
@@ -349,14 +347,7 @@ def _messages(array: pa.Array) -> Cells:
 
 
 def _message(one: pa.Array, schema: pa.Schema) -> str:
-    batch = pa.RecordBatch.from_arrays([one], schema=schema)
-    if _has_dictionary(schema.field(0).type):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as stream:
-            stream.write_batch(batch)
-        data = sink.getvalue().to_pybytes()
-    else:
-        data = batch.serialize().to_pybytes()
+    data = pa.RecordBatch.from_arrays([one], schema=schema).serialize().to_pybytes()
     packed = zlib.compress(data, 1)
     text = base64.b64encode(min(packed, data, key=len)).decode("ascii")
     return f"{_PACKED}:{text}" if len(packed) < len(data) else text
@@ -376,20 +367,11 @@ def _read_cell(cell: Any, schema: pa.Schema) -> pa.Array:
         data = unpacker.decompress(data, _LARGEST_VALUE)
         if unpacker.unconsumed_tail:
             raise ValueError(f"a value of more than {_LARGEST_VALUE} bytes")
-    if _has_dictionary(schema.field(0).type):
-        batch = pa.ipc.open_stream(data).read_next_batch()
-    else:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
-    (column,) = batch.columns
+    (column,) = pa.ipc.read_record_batch(pa.py_buffer(data), schema).columns
     if len(column) != 1:
         raise ValueError(f"a message of {len(column)} values where one was expected")
     column.validate(full=True)
     return column
-
-
-def _has_dictionary(kind: pa.DataType) -> bool:
-    children = [kind.field(number).type for number in range(kind.num_fields)]
-    return pa.types.is_dictionary(kind) or any(map(_has_dictionary, children))
 
 
 def _is_counted(kind: pa.DataType) -> bool:
@@ -400,8 +382,7 @@ def _is_counted(kind: pa.DataType) -> bool:
 
 def _is_text(kind: pa.DataType) -> bool:
     t = pa.types
-    tests = (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary, t.is_fixed_size_binary)
-    return any(test(kind) for test in tests)
+    return any(test(kind) for test in (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary))
 
 
 _CODECS: tuple[tuple[Callable[[pa.DataType], bool], Any, Any], ...] = (
