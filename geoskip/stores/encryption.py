@@ -146,7 +146,6 @@ class Vault:
     def __init__(self, encryption: Encryption, location: str) -> None:
         self.encryption = encryption
         self.location = location
-        self._unwrapped: dict[tuple[str, str], bytes] = {}
         self._known: dict[str, DataKey] = {}
         self._clear: dict[str, bytes] = {}
         self._lock = threading.Lock()
@@ -312,15 +311,14 @@ class Vault:
 
     def data_key(self, key: DataKey) -> bytes:
         """Unwrap a data key; raises MissingKeyError where its keeper refuses."""
-        with self._lock:  # a rotation wraps the same data key again: also look by id
-            clear = self._unwrapped.get((key.master, key.wrapped)) or self._clear.get(key.id)
+        with self._lock:
+            clear = self._clear.get(key.id)  # a rotation wraps the same data key again
         if clear is None:
             try:
                 clear = bytes(self.encryption.keys.unwrap_key(key.wrapped.encode(), key.master))
             except Exception as error:  # the client of a service may raise anything
                 raise MissingKeyError(_no_key(key.master, error)) from None
         with self._lock:
-            self._unwrapped[key.master, key.wrapped] = clear
             self._known[key.id] = key
             self._clear.setdefault(key.id, clear)
         return clear
@@ -332,7 +330,7 @@ class Vault:
         except Exception as error:
             raise MissingKeyError(_no_key(master, error)) from None
         with self._lock:
-            self._unwrapped[master, text] = data_key
+            self._clear[id] = data_key
         return DataKey(id, master, text)
 
     def _token(self, key: DataKey, name: str) -> str:
