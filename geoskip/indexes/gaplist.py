@@ -45,7 +45,7 @@ from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_te
 from geoskip.indexes.file_statistics import FileStatistics, ends_of_lists, field_of, zeros
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.range_clauses import BoundTable
-from geoskip.indexes.stored_bounds import PER_SECOND, bound_type, cast_to_ordered
+from geoskip.indexes.stored_bounds import PER_SECOND, bound_type, cast_to_ordered, unite
 from geoskip.predicates import Predicate
 
 T = TypeVar("T")
@@ -109,13 +109,7 @@ class GapList(Index):
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """The parts' segments, united but for the widest gaps that all of them leave; the sums of counts."""
         counts = {name: sum(part.get(name, 0) for part in summaries) for name in ("nulls", "nans", "rows")}
-        parts = sorted((s for part in summaries for s in part["segments"]), key=lambda segment: segment["low"])
-        united: list[dict[str, Any]] = []
-        for segment in parts:
-            if united and segment["low"] <= united[-1]["high"]:
-                united[-1]["high"] = max(united[-1]["high"], segment["high"])
-            else:
-                united.append(dict(segment))
+        united = unite((segment["low"], segment["high"]) for part in summaries for segment in part["segments"])
         return {"segments": _widest(united, self.gaps), **counts}
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
@@ -292,16 +286,11 @@ def _widths(distinct: pa.Array) -> NDArray[Any]:
         return np.asarray(values[1:] - values[:-1], dtype=np.float64)
 
 
-def _widest(segments: list[dict[str, Any]], gaps: int) -> list[dict[str, Any]]:
-    """Segments in order, united across all but the widest gaps."""
-    between = range(1, len(segments))
-    widest = sorted(between, key=lambda at: segments[at]["low"] - segments[at - 1]["high"])[-gaps:]
-    starts = [0, *sorted(widest), len(segments)]
-    return [
-        {"low": segments[start]["low"], "high": segments[end - 1]["high"]}
-        for start, end in itertools.pairwise(starts)
-        if start < end
-    ]
+def _widest(ranges: Sequence[tuple[Any, Any]], gaps: int) -> list[dict[str, Any]]:
+    """Ranges in order as segments, united across all but the widest gaps."""
+    widest = sorted(range(1, len(ranges)), key=lambda at: ranges[at][0] - ranges[at - 1][1])[-gaps:]
+    starts = itertools.pairwise([0, *sorted(widest), len(ranges)])
+    return [{"low": ranges[start][0], "high": ranges[end - 1][1]} for start, end in starts if start < end]
 
 
 def _in_microseconds(segment: dict[str, Any], unit: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ values is open.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from geoskip.evaluation.values import successor
 from geoskip.indexes.base import SourceColumn
 from geoskip.types import sql_type
 
+T = TypeVar("T")
 PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}
 """The units of timestamps that are not microseconds."""
 LONGEST = 32
@@ -107,6 +108,21 @@ def merge_bounds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def unite(ranges: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
+    """Ranges in order, those that overlap united.
+
+    >>> unite([(5, 6), (0, 2), (1, 1), (2, 3)])
+    [(0, 3), (5, 6)]
+    """
+    found: list[tuple[Any, Any]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return found
+
+
 def upper_bound(value: bytes, longest: int = LONGEST) -> bytes | None:
     """An upper bound of at most so many bytes for all texts that begin like one; None is unbounded.
 
@@ -172,7 +188,6 @@ def _outward(bound: float, zero: float) -> float:
     return zero if bound == 0 else bound
 
 
-T = TypeVar("T")
 _known: ContextVar[dict[tuple[int, Hashable], tuple[pa.Array, Any]] | None] = ContextVar("known", default=None)
 
 

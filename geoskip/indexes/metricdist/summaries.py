@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from geoskip.bounds.interval import counts_or_unknown
 from geoskip.clauses import Files, Mask
 from geoskip.conditions import AllOf, Among, UnitTable
+from geoskip.indexes.stored_bounds import unite
 from geoskip.metrics import Floats, Metric
 
 COUNTS = ("rows", "nulls", "blanks", "odd")
@@ -63,8 +64,8 @@ def merge(metric: Metric, summaries: Sequence[Mapping[str, Any]]) -> Summary:
     counts = {name: sum(summary[name] for summary in summaries) for name in COUNTS}
     holding = [summary for summary in summaries if summary["lo"]]
     count = len(holding[0]["lo"]) if holding else 0
-    rings = [sorted(ring for summary in holding for ring in _rings_of(summary, number)) for number in range(count)]
-    found = _summary([list(_widest_gaps(_unite(ring), metric.whole)) for ring in rings], metric, **counts)
+    rings = [unite(ring for summary in holding for ring in _rings_of(summary, number)) for number in range(count)]
+    found = _summary([list(_widest_gaps(ring, metric.whole)) for ring in rings], metric, **counts)
     return {**found, **(metric.outline_of(holding) if holding else {})}
 
 
@@ -129,21 +130,6 @@ def _rings_of(summary: Mapping[str, Any], origin: int) -> list[Ring]:
             ends += [gap["low"], gap["high"]]
     ends.append(summary["hi"][origin])
     return list(zip(ends[::2], ends[1::2], strict=True))
-
-
-def _unite(rings: Sequence[Ring]) -> list[Ring]:
-    """Unite sorted ranges that overlap.
-
-    >>> _unite([(0, 2), (1, 1), (2, 3), (5, 6)])
-    [(0, 3), (5, 6)]
-    """
-    found: list[Ring] = []
-    for low, high in rings:
-        if found and low <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], high))
-        else:
-            found.append((low, high))
-    return found
 
 
 _MOST_CANDIDATES = 2000
