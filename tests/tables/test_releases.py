@@ -22,20 +22,21 @@ def java(spark: Any) -> Iterator[Any]:
     """The driver's Java side without any table format; it has them again in the end."""
     found = session.java(spark).geoskip
     loader = found.getClass().getClassLoader()
-    fields = [("TableFormat", "formats"), ("TableScan", "formats"), ("TableFormat", "problems")]
+    fields = [("TableFormat", "formats"), ("TableFormat", "problems"), ("TableScan", "format")]
     statics = [loader.loadClass(f"geoskip.{name}").getDeclaredField(field) for name, field in fields]
     for field in statics:
         field.setAccessible(True)
-    *formats, problems = (field.get(None) for field in statics)
-    before = [spark._jvm.java.util.ArrayList(some) for some in formats]
-    assert all(map(len, before))
-    for some, those in zip(formats, before, strict=True):
-        some.removeAll(those)
+    formats, problems, scanned = (field.get(None) for field in statics)
+    before = spark._jvm.java.util.ArrayList(formats)
+    assert len(before)
+    assert scanned is not None
+    formats.removeAll(before)
+    statics[-1].set(None, None)
     yield found
     problems.clear()
-    for some, those in zip(formats, before, strict=True):
-        some.retainAll(those)
-        some.addAllAbsent(those)
+    formats.retainAll(before)
+    formats.addAllAbsent(before)
+    statics[-1].set(None, scanned)
 
 
 @pytest.fixture(params=FORMATS, ids=lambda found: found.name)
