@@ -292,7 +292,6 @@ class LayoutReport:
     def _lines(self) -> list[str]:
         """Sentences below the table."""
         found = [] if self.overlap is None else [f"layout {self.layout}: {self.overlap}"]
-        found = found or ["no layout is recorded: rewrite(layout) arranges the rows"]
         shown = list(self.partitions.items())[:_PARTITIONS_SHOWN]
         for folder, columns in shown:
             points = ", ".join(f"{name} {_number(each.files_read[0])}" for name, each in columns.items())

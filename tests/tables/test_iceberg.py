@@ -55,6 +55,7 @@ def test_a_table_and_its_path(spark: Any, table: str, kept: Kept) -> None:
     by_path = geoskip.dataset(spark, place)
     assert by_path.indexes == dataset.indexes
     assert kept(lambda: by_path.to_df().where("temp % 50 = 38")) == (1, 4)
+    assert "no layout is recorded: CALL system.rewrite_data_files" in str(dataset.layout("temp"))
     with pytest.raises(GeoskipError, match=r"rewrite_data_files\(.*zorder"):
         dataset.rewrite(geoskip.Sort("temp"))
     with pytest.raises(GeoskipError, match="is a table of Iceberg"):

@@ -31,6 +31,7 @@ from geoskip.sources.build_verbs import is_elsewhere
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, relative_path
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import read_summaries
+from geoskip.spark.dataset.recorded_layout import own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java
 
@@ -93,9 +94,12 @@ def report_layout(source: DatasetSource, columns: Sequence[str]) -> LayoutReport
         flags = out_of_order(list(of_layout.values()), paths, writes)
         overlap = LayoutOverlap.of(flags, paths, writes, list(of_layout))
     shown = found.of(columns) if columns else found.columns
+    table = data.state.relation.table
+    rewrite = f"{own_rewrite(table)} of {table}" if table else "rewrite(layout)"
+    notes = [*found.notes, *([] if layout else [f"no layout is recorded: {rewrite} arranges the rows"])]
     return LayoutReport.of(
         source.name, layout_name(recorded), found.table, shown,
-        overlap=overlap, notes=found.notes, out_of_order=flags,
+        overlap=overlap, notes=notes, out_of_order=flags,
     )  # fmt: skip
 
 

@@ -14,6 +14,17 @@ from geoskip.sources.build_verbs import is_elsewhere
 from geoskip.spark.dataset.create_refresh import ENGINE
 from geoskip.spark.dataset.source import SparkData
 
+_OWN_REWRITES = {
+    "Delta": "OPTIMIZE ... ZORDER BY",
+    "Hudi": "CALL run_clustering(..., order => '...')",
+    "Iceberg": "CALL system.rewrite_data_files(..., strategy => 'sort', sort_order => 'zorder(...)')",
+}
+
+
+def own_rewrite(table: str) -> str:
+    """The statement by which a table format rewrites its files, or words for it."""
+    return _OWN_REWRITES.get(table, "its own procedure")
+
 
 def record_layout(data: SparkData, layout: Mapping[str, Any]) -> None:
     """Record a layout, in a first snapshot without an index where there are no metadata.

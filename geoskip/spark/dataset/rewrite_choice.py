@@ -32,6 +32,7 @@ from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.file_ranges import dataset_ranges
+from geoskip.spark.dataset.recorded_layout import own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 
 Mask = NDArray[np.bool_]
@@ -64,20 +65,12 @@ class Chosen:
     file_size: int | None
 
 
-_OWN_REWRITES = {
-    "Delta": "OPTIMIZE ... ZORDER BY",
-    "Hudi": "CALL run_clustering(..., order => '...')",
-    "Iceberg": "CALL system.rewrite_data_files(..., strategy => 'sort', sort_order => 'zorder(...)')",
-}
-
-
 def check_is_rewritable(source: DatasetSource, relation: FileRelation) -> None:
     """Raise where the files are not of Parquet, or a table's log lists them."""
     if relation.table:
-        own = _OWN_REWRITES.get(relation.table, "its own procedure")
         raise InvalidSpecificationError(
             f"rewrite() does not write {source.name}, a table of {relation.table}, whose own log names its files: "
-            f"{own} does that, and refresh_index() then indexes the new files"
+            f"{own_rewrite(relation.table)} does that, and refresh_index() then indexes the new files"
         )
     if not relation.is_of("Parquet"):
         raise InvalidSpecificationError(
