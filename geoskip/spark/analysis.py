@@ -89,7 +89,7 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
 def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
     """Columns of some texts, named ``_g0``, ``_g1`` and so on; a text is a column's name, else SQL."""
     names = set(frame.columns)
-    columns = (F.col("`" + text.replace("`", "``") + "`") if text in names else F.expr(text) for text in texts)
+    columns = (F.col(backquote(text)) if text in names else F.expr(text) for text in texts)
     return [column.alias(f"_g{number}") for number, column in enumerate(columns)]
 
 

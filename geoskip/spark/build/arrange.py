@@ -36,6 +36,7 @@ from geoskip.layout.file_cuts import TIE_BITS
 from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout, Sort
 from geoskip.sources.arrow_reader import cache_zip_directories
+from geoskip.sources.column_names import backquote
 from geoskip.spark.analysis import SPARKS_GEOMETRY
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.spark_jobs import explain_worker_errors
@@ -111,7 +112,7 @@ def arrange(
             f"{layout} would be written to {files:,} files of {rows / files:,.0f} rows, at most {MOST_FILES:,} are "
             "possible: give fewer files= or a larger file_size="
         )
-    group = F.xxhash64(*map(_column, partitions)) if partitions else F.lit(0).cast("bigint")
+    group = F.xxhash64(*map(backquote, partitions)) if partitions else F.lit(0).cast("bigint")
     inputs = [columns.nulls, _tie_of(frame), group, *columns.values]
     wanted = min(_LARGEST_SAMPLE, max(_LEAST_SAMPLE, files * _ROWS_A_FILE))
     sample = _sample_rows(frame, inputs, rows, wanted)
@@ -134,10 +135,10 @@ def arrange(
         keys = pandas_udf(task, "bigint", PandasUDFType.SCALAR_ITER)
     with explain_worker_errors():
         keyed = frame.withColumn(order, keys(*sent))
-    shuffled = keyed.repartition(arrangement.files, F.shiftright(_column(order), _ORDER_BITS))
+    shuffled = keyed.repartition(arrangement.files, F.shiftright(backquote(order), _ORDER_BITS))
     by_value = isinstance(layout, Sort) and not any(arrangement.are_geometries)
-    within = LayoutColumns.of(shuffled, layout).plain if by_value else (_column(order),)
-    ordered = shuffled.sortWithinPartitions(*map(_column, partitions), *within)
+    within = LayoutColumns.of(shuffled, layout).plain if by_value else (backquote(order),)
+    ordered = shuffled.sortWithinPartitions(*map(backquote, partitions), *within)
     return ArrangedFrame(ordered.drop(order), arrangement.files)
 
 
@@ -216,9 +217,9 @@ def _tie_of(frame: DataFrame) -> Column:
     columns = []
     for field in frame.schema.fields:
         if _has_hash(field.dataType):
-            columns.append(_column(field.name))
+            columns.append(F.col(backquote(field.name)))
         elif _has_hash(field.dataType, maps=True):
-            columns.append(_column(field.name).cast("string"))
+            columns.append(F.col(backquote(field.name)).cast("string"))
     return F.xxhash64(*columns) if columns else F.lit(0).cast("bigint")
 
 
@@ -312,10 +313,6 @@ def _sample_rows(frame: DataFrame, columns: Sequence[Column], rows: int, wanted:
         batches = numbered._collect_as_arrow()
     names = numbered.columns
     return pa.Table.from_batches(batches) if batches else pa.table({name: pa.array([], pa.int64()) for name in names})
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def _unused_name(frame: DataFrame, name: str) -> str:

@@ -31,6 +31,7 @@ from geoskip.sources.build_verbs import (
     require_index,
     with_latest,
 )
+from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import choose_parameters
@@ -125,7 +126,7 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
     if not hasattr(frame, "write"):
         raise InvalidSpecificationError(f"append() takes a DataFrame of Spark, got {type(frame).__name__}")
     if source.table is not None:
-        columns = ("`" + name.replace("`", "``") + "`" for name in source.spark.table(source.table).columns)
+        columns = map(backquote, source.spark.table(source.table).columns)
         with show_progress(source.spark, f"writing to {source.name}"):
             frame.select(*columns).write.insertInto(source.table)
     else:

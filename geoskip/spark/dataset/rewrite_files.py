@@ -39,6 +39,7 @@ from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
 from geoskip.sources.build_verbs import BuildReport
+from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import FileListing, ListedFile, is_glob, relative_path
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns
@@ -305,7 +306,7 @@ class _Rewrite:
 
     def _list_files(self, roots: Sequence[str]) -> FileListing:
         kept = [name for name in self.state.frame.columns if name not in self.state.relation.partitions]
-        schema = self.state.frame.select(*("`" + name.replace("`", "``") + "`" for name in kept)).schema
+        schema = self.state.frame.select(*map(backquote, kept)).schema
         reader = self.spark.read.format("parquet").schema(schema).option("recursiveFileLookup", "true")
         return listing(self.spark, reader.load(list(roots)))
 
