@@ -26,6 +26,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Cast, Comparison, EndsWith, In, Like, Literal, Not, Or, Predicate, StartsWith
 from geoskip.registry import maps
+from geoskip.rewrite.cast_to_string import stretch_of
 from geoskip.types import sql_type
 from udf_mappings import catalyst, equality
 
@@ -255,26 +256,10 @@ def _is_a_date(cast: Cast) -> bool:
 
 
 def _stretch(text: str, form: str) -> tuple[int, int] | None:
-    """The microseconds since 1970 at which a named stretch of time begins, and at which the next one does.
-
-    >>> [dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=end) for end in _stretch("2024-02", "yyyy-MM")]
-    [datetime.datetime(2024, 2, 1, 0, 0), datetime.datetime(2024, 3, 1, 0, 0)]
-    """
+    """The microseconds since 1970 at which a named stretch of time begins, and at which the next one does."""
     try:
         first = dt.datetime.strptime(text, _FORMATS[form])
-        if first.strftime(_FORMATS[form]) != text:
-            return None
-        match form.count("M"), form.count("d"), form.count("H"):
-            case 0, 0, 0:
-                last = first.replace(year=first.year + 1)
-            case _, 0, 0:
-                last = (first + dt.timedelta(days=31)).replace(day=1)
-            case _, _, hours:
-                last = first + (dt.timedelta(hours=1) if hours else dt.timedelta(days=1))
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
-    return _micros(first), _micros(last)
-
-
-def _micros(time: dt.datetime) -> int:
-    return (time - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+    written = str(first)[: 4 + 3 * sum(part in form for part in ("MM", "dd", "HH"))]
+    return stretch_of(written) if first.strftime(_FORMATS[form]) == text else None

@@ -75,7 +75,7 @@ def _integer_condition(child: Predicate, kind: SqlType, texts: tuple[str, ...]) 
 
 
 def _comparison(op: str, cast: Cast, text: str) -> Predicate | None:
-    shown, found = _local_time(cast), _stretch(text)
+    shown, found = _local_time(cast), stretch_of(text)
     if shown is None or found is None:
         return None
     (start, end), unit = found, _unit(shown)
@@ -92,7 +92,7 @@ def _comparison(op: str, cast: Cast, text: str) -> Predicate | None:
 def _prefix_range(cast: Cast, text: str) -> Predicate | None:
     shown = _local_time(cast)
     plain = re.sub(r"[-: ]$", "", text)
-    found = None if shown is None else _stretch(plain)
+    found = None if shown is None else stretch_of(plain)
     if shown is None or found is None or (_unit(shown) == _DAY and len(text) > len("2024-02-29")):
         return None
     start, end = found
@@ -126,12 +126,12 @@ def _in_known_years(shown: Predicate, condition: Predicate) -> Predicate:
     return Or((condition, And((other, Opaque("the text of another year")))))
 
 
-def _stretch(text: str) -> tuple[int, int] | None:
+def stretch_of(text: str) -> tuple[int, int] | None:
     """The microseconds since 1970 at which the times that are written so begin, and at which they end.
 
-    >>> [_EPOCH + end * _MICROSECOND for end in _stretch("2024-02")]
+    >>> [_EPOCH + end * _MICROSECOND for end in stretch_of("2024-02")]
     [datetime.datetime(2024, 2, 1, 0, 0), datetime.datetime(2024, 3, 1, 0, 0)]
-    >>> _stretch("1970-01-01 00:00:00.5"), _stretch("2024-02-30"), _stretch("2024-2")
+    >>> stretch_of("1970-01-01 00:00:00.5"), stretch_of("2024-02-30"), stretch_of("2024-2")
     ((500000, 600000), None, None)
     """
     found = _TIME.fullmatch(text)
