@@ -101,21 +101,19 @@ class Bridge:
             return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
 
     def _parse_request(self, request: str) -> Json:
-        """A request: who asks when, the question, and what it is asked under, each on a line (or all on one).
+        """A request: who asks when, the question, and what it is asked under, each on a line.
 
         What queries are asked under (format, options, schema, settings) rarely differs, and is parsed once.
         """
-        head, question, environment = [*request.split("\n"), "", ""][:3]
+        head, question, environment = request.split("\n")
         if (under := self._environments.get(environment)) is None:
             if len(self._environments) >= _MOST_ENVIRONMENTS:
                 self._environments = {}
-            under = json.loads(environment or "{}")
-            under["unread"] = tuple(setting_problems(under.get("settings", {})))
+            under = json.loads(environment)
+            under["unread"] = tuple(setting_problems(under["settings"]))
             self._environments[environment] = under
-        about = {**json.loads(head), **json.loads(question or "{}")}
-        if "settings" in about:
-            about["unread"] = tuple(setting_problems(about["settings"]))
-        return {**under, **about, "question": question, "environment": environment, "length": len(request)}
+        about = {**under, **json.loads(head), **json.loads(question)}
+        return {**about, "question": question, "environment": environment, "length": len(request)}
 
     def _answer_audit(self, found: Json) -> str:
         """Describe lost rows that an audit found, and put the rules that skipped them in quarantine."""
@@ -132,8 +130,8 @@ class Bridge:
         Where that is the fault of a mapping or of an index of others, it is put in quarantine, and the rest is asked.
         """
         now, roots = time.monotonic(), frozenset(request["datasets"])
-        budget = float(request.get("budget", 5.0))
-        asked = now - min(max(time.time() - float(request.get("asked", time.time())), 0.0), budget)
+        budget = float(request["budget"])
+        asked = now - min(max(time.time() - float(request["asked"]), 0.0), budget)
         overdue = [run for run in list(self._running.values()) if run.roots & roots and now > run.until]
         late = [now - run.since for run in overdue if not _quarantine_running(run, now)]
         if late:
@@ -148,7 +146,7 @@ class Bridge:
             self._running.pop(me, None)
 
     def _decide_datasets(self, request: Json, java: Any, watch: Deadline) -> str:
-        settings = request.get("settings", {})
+        settings = request["settings"]
         apply_cache_size(settings)
         reasons: list[str] = [*request["unread"], *request["barriers"]]
         try:
@@ -209,7 +207,7 @@ class Bridge:
             DecisionCache(tuple(decisions), conditions, tuple(roots), length, tuple(reasons)),
         )
         self.decisions.put(key, made)
-        if request["question"] and time.monotonic() - began < float(request["budget"]) * _EVALUATION:
+        if time.monotonic() - began < float(request["budget"]) * _EVALUATION:
             lasts = functools.cache(lambda: is_reproducible(conditions, decisions, indexes, current()))
             self.decisions.reuse(question, key, state, snapshots, lasts)
         return key, made
@@ -271,7 +269,7 @@ class Bridge:
     ) -> tuple[Index, ...]:
         """The indexes among these that speak about what the query reads; of each other one the reason why not."""
         key = ("unusable", request["environment"], root, same_place(root, snapshot.header.root))
-        checked: dict[str, str | None] = snapshot.files.cached(key, dict) if request["environment"] else {}
+        checked: dict[str, str | None] = snapshot.files.cached(key, dict)
         usable: list[Index] = []
         for entry in entries:
             why = current().quarantine.get(name_of(entry.name, root))
@@ -308,7 +306,7 @@ class Bridge:
         """
         path = local_path(root)
         skipped = np.flatnonzero(np.logical_or.reduce(masks))
-        if path is None or len(skipped) > max_rechecks(request.get("settings", {})):
+        if path is None or len(skipped) > max_rechecks(request["settings"]):
             return None
         names = snapshot.files.cached("names", lambda: snapshot.files.column("path").to_pylist())
         etags = snapshot.files.cached("etags", lambda: snapshot.files.column("etag").to_pylist())

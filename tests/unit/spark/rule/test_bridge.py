@@ -28,8 +28,9 @@ class Waiting(DatasetCatalog):
 
 
 def request(root: str, **more: float) -> str:
+    head = {"number": 1, "asked": more.pop("asked", time.time())}
     asked = {"datasets": [root], "barriers": [], "conditions": [], "vectors": [[]], "budget": 0.0}
-    return json.dumps({**asked, **more})
+    return "\n".join(map(json.dumps, (head, {**asked, **more}, {"settings": {}})))
 
 
 def test_a_dataset_whose_decision_outlasts_its_budget_is_not_asked_about_and_others_are() -> None:
