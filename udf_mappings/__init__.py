@@ -20,15 +20,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from geoskip.geometry import Point, SameGeometry
 from geoskip.predicates import Call, Comparison, In, Literal, Predicate
 from geoskip.registry import Function, current
+from geoskip.registry.functions import CATALYST, Given
 
-__all__ = ["CATALYST", "PlainFunction", "catalyst", "equality", "is_catalyst", "offered", "point_of", "returns"]
+if TYPE_CHECKING:
+    from geoskip.indexes.base import Index
 
-CATALYST = "org.apache.spark.sql.catalyst.expressions."
+__all__ = [
+    "CATALYST", "PlainFunction", "catalyst", "equality", "indexed_call", "is_call_of", "is_catalyst", "offered",
+    "point_of", "returns",
+]  # fmt: skip
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -78,6 +84,19 @@ def catalyst(kind: str, *names: str) -> list[Function]:
 def is_catalyst(node: Predicate, kind: str) -> bool:
     """True for a call of one of Spark's Catalyst classes."""
     return isinstance(node, Call) and node.implementation == CATALYST + kind
+
+
+def is_call_of(node: Predicate, *functions: Callable[..., Any]) -> bool:
+    """True for a call of one of these very Python functions."""
+    return isinstance(node, Call) and any(Given(function).is_called(node) for function in functions)
+
+
+def indexed_call(index: Index, function: Callable[..., Any], *arguments: Predicate) -> Call | None:
+    """The indexed call of a Python function on these arguments, or None."""
+    for bound in index.bound:
+        if isinstance(bound, Call) and is_call_of(bound, function) and bound.args == arguments:
+            return bound
+    return None
 
 
 def equality(node: Predicate) -> tuple[Predicate, tuple[Literal, ...]] | None:

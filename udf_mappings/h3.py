@@ -48,8 +48,7 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate
 from geoskip.registry import constant, maps
-from geoskip.registry.fingerprint import identity
-from udf_mappings import PlainFunction, catalyst, equality, offered, point_of
+from udf_mappings import PlainFunction, catalyst, equality, is_call_of, offered, point_of
 from udf_mappings.sedona import functions as sedona
 
 FUNCTIONS: dict[str, PlainFunction] = {}
@@ -152,10 +151,6 @@ _UNIT = Earth.of_radius(1.0)
 _FIRST_OF = (*catalyst("ElementAt", "element_at"), *catalyst("GetArrayItem", "getarrayitem"))
 
 
-def _is_one_of(functions: tuple[Any, ...], node: Predicate) -> bool:
-    return isinstance(node, Call) and any(node.implementation == f"python:{identity(one)}" for one in functions)
-
-
 def cells_of(node: Predicate) -> tuple[Predicate, list[str]] | None:
     """Return the expression and the valid cells of ``cell = '85..'`` or ``cell IN (...)``, as text."""
     found = equality(node)
@@ -172,7 +167,7 @@ def cells_of(node: Predicate) -> tuple[Predicate, list[str]] | None:
 def cell_of_point(node: Predicate, index: GeoBox) -> Clause | None:
     """``latlng_to_cell(lat, lng, 9) = '89...'``: the place lies in the circle around the cell."""
     match cells_of(node):
-        case (Call(_, (latitude, longitude, Literal())) as call, cells) if _is_one_of(PLACES, call):
+        case (Call(_, (latitude, longitude, Literal())) as call, cells) if is_call_of(call, *PLACES):
             return _clause(index, latitude, longitude, cells, 1.0)
     return None
 
@@ -181,8 +176,8 @@ def cell_of_point(node: Predicate, index: GeoBox) -> Clause | None:
 def parent_of_point_cell(node: Predicate, index: GeoBox) -> Clause | None:
     """``cell_to_parent(latlng_to_cell(lat, lng, 9), 3) = '83...'``: in a circle of descendants."""
     match cells_of(node):
-        case (Call(_, (Call(_, (latitude, longitude, Literal())) as cell, Literal())), cells) if _is_one_of(
-            PLACES, cell
+        case (Call(_, (Call(_, (latitude, longitude, Literal())) as cell, Literal())), cells) if is_call_of(
+            cell, *PLACES
         ):
             return _clause(index, latitude, longitude, cells, _SPREAD)
     return None
@@ -270,8 +265,8 @@ def parent_of_cell(node: Predicate, index: Index) -> Clause | None:
     """
     match cells_of(node):
         case (Call(_, (cell, Literal())) as call, cells):
-            made = _is_one_of(PLACES, cell)
-            if made or _is_one_of(PARENTS[:1], call):
+            made = is_call_of(cell, *PLACES)
+            if made or is_call_of(call, *PARENTS[:1]):
                 at = _resolution(cell) if made else None
                 return _descends(cell, coarsen(cells, MOST_INTERVALS), at, index)
     return None
@@ -320,7 +315,7 @@ def polygon_over_cells(node: Predicate, index: Index) -> Clause | None:
     straight in longitude and latitude, so a ring is added; a coarser cover speaks of ancestors, so another is.
     """
     cell = index.bound[0] if len(index.bound) == 1 else None
-    resolution = _resolution(cell) if cell is not None and _is_one_of(PLACES, cell) else None
+    resolution = _resolution(cell) if cell is not None and is_call_of(cell, *PLACES) else None
     match node:
         case Call(_, (Literal(shape), g)) | Call(_, (g, Literal(shape))) if resolution is not None:
             place = point_of(g)
@@ -363,8 +358,8 @@ def cell_in_disk(node: Predicate, index: Index) -> Clause | None:
     match node:
         case Call(_, (Call(_, (cell, Literal(int() as k))) as disk, Literal(value))):
             centre = value if isinstance(value, str) else h3.int_to_str(value)
-            canonical = not isinstance(value, str) or _is_one_of(DISKS[:1], disk) or _is_one_of(PLACES, cell)
-            if _is_one_of(DISKS, disk) and canonical and is_cell(centre) and 0 <= k <= LARGEST_DISK:
+            canonical = not isinstance(value, str) or is_call_of(disk, *DISKS[:1]) or is_call_of(cell, *PLACES)
+            if is_call_of(disk, *DISKS) and canonical and is_cell(centre) and 0 <= k <= LARGEST_DISK:
                 cells = h3.grid_disk(centre, k)
                 kind = "string" if isinstance(value, str) else "bigint"
                 values = tuple(Literal(c if kind == "string" else h3.str_to_int(c), kind) for c in cells)

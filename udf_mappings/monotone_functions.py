@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from geoskip.bounds.time_zones import has_fixed_zone
+from geoskip.bounds.time_zones import OF_ONE_LENGTH, has_fixed_zone
 from geoskip.predicates import Call, Literal
 from geoskip.registry import declare
 from geoskip.types import sql_type
@@ -108,9 +108,6 @@ def direction_of_interval_sum(call: Call) -> str | None:
     return None
 
 
-_FIXED_UNITS = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
-
-
 def direction_of_unit_sum(call: Call) -> str | None:
     """Direction of a time plus a number of units that are all of one length."""
     match call.args:
@@ -121,7 +118,7 @@ def direction_of_unit_sum(call: Call) -> str | None:
 
 def _is_of_one_length(call: Call) -> bool:
     """True if one of the call's settings is a unit of constant length."""
-    return any(flag.upper() in _FIXED_UNITS for flag in call.flags)
+    return any(flag.upper() in OF_ONE_LENGTH for flag in call.flags)
 
 
 def in_fixed_zone(call: Call) -> bool:

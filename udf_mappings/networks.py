@@ -26,8 +26,7 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, Literal, Not, Or, Predicate
 from geoskip.registry import constant, declare, maps
-from geoskip.registry.fingerprint import identity
-from udf_mappings import PlainFunction, offered
+from udf_mappings import PlainFunction, indexed_call, offered
 
 FUNCTIONS: dict[str, PlainFunction] = {}
 _MAPPED = 0xFFFF << 32
@@ -79,21 +78,13 @@ def network_range(node: Predicate, index: Index) -> Clause | None:
     """``in_network(ip, '10.0.0.0/8')``: the packed address is between the network's first and last."""
     match node:
         case Call(_, (address, Literal(str() as network))) | Not(Call(_, (address, Literal(str() as network)))):
-            ends, packed = network_ends(network), _indexed_address(index, address)
+            ends, packed = network_ends(network), indexed_call(index, packed_address, address)
             if ends is None or packed is None:
                 return None
             first, last = (Literal(end, "binary") for end in ends)
             if isinstance(node, Not):
                 return clause_for(Or((Comparison("<", packed, first), Comparison(">", packed, last))), [index])
             return clause_for(And((Comparison(">=", packed, first), Comparison("<=", packed, last))), [index])
-    return None
-
-
-def _indexed_address(index: Index, address: Predicate) -> Call | None:
-    """Return the indexed expression if it is this address, packed."""
-    match index.bound:
-        case (Call(_, (indexed,)) as packed,) if indexed == address:
-            return packed if packed.implementation == f"python:{identity(packed_address)}" else None
     return None
 
 

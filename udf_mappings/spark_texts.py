@@ -21,7 +21,8 @@ from geoskip.indexes.base import Index
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, EndsWith, In, Like, Literal, Or, Predicate, StartsWith
 from geoskip.registry import maps
-from udf_mappings import CATALYST, catalyst, equality, is_catalyst
+from geoskip.registry.functions import catalyst_class
+from udf_mappings import catalyst, equality, is_catalyst
 from udf_mappings.spark_sql import BEGINNINGS, trimmed_characters
 
 Part = tuple[Predicate, str | None]
@@ -73,10 +74,8 @@ NAMES = {
 
 
 def _part(node: Predicate, table: dict[str, Callable[[Call], Part | None]]) -> Part | None:
-    if not isinstance(node, Call):
-        return None
-    rule = table.get((node.implementation or "").removeprefix(CATALYST))
-    return rule(node) if rule is not None else None
+    rule = table.get(catalyst_class(node))
+    return rule(node) if rule is not None and isinstance(node, Call) else None
 
 
 def _sure(call: Predicate, text: str, place: int = 0) -> str:

@@ -25,9 +25,7 @@ here answer for one parser by an index of another.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
 
 import ua_parser
 
@@ -39,8 +37,7 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Like, Literal, Not, Or, Predicate
 from geoskip.registry import declare, maps
-from geoskip.registry.fingerprint import identity
-from udf_mappings import PlainFunction, equality, offered
+from udf_mappings import PlainFunction, equality, indexed_call, offered
 
 FUNCTIONS: dict[str, PlainFunction] = {}
 CRAWLER = "Spider"
@@ -92,14 +89,6 @@ def agent_is_bot(agent: str | None) -> bool | None:
 _VERSION = f"2 ua-parser {version('ua-parser')} builtins {version('ua-parser-builtins')}"
 for _entry in FUNCTIONS.values():  # they use tables of another distribution, loaded when first needed
     declare(_entry.function, version=_VERSION, null_in_null_out=True)
-
-
-def indexed_call(index: Index, parser: Callable[..., Any], agent: Predicate) -> Call | None:
-    """Return the indexed call of a parser on a text, or None."""
-    for bound in index.bound:
-        if isinstance(bound, Call) and bound.implementation == f"python:{identity(parser)}" and bound.args == (agent,):
-            return bound
-    return None
 
 
 @maps(agent_is_bot, index=(Formatted, ValueList))

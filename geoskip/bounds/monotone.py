@@ -34,16 +34,16 @@ from geoskip.evaluation import values_of
 from geoskip.evaluation.values import FIRST, LAST, CandidateValues, decimals_of
 from geoskip.predicates import Call, Cast, Predicate
 from geoskip.registry import current
+from geoskip.registry.functions import CATALYST
 from geoskip.types import sql_type
 
-_CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _KINDS = ("date", "timestamp", "timestamp_ntz")
 _WITH_ZONE = {("timestamp", "date"), ("timestamp", "timestamp_ntz"), ("timestamp_ntz", "timestamp")}
 _WITHOUT_ZONE = {("timestamp", "bigint"), ("bigint", "timestamp"), ("int", "timestamp")}
-_BOUNDED_BELOW = frozenset(_CATALYST + kind for kind in ("Log", "Log10", "Log1p", "Log2", "Logarithm", "Sqrt"))
+_BOUNDED_BELOW = frozenset(CATALYST + kind for kind in ("Log", "Log10", "Log1p", "Log2", "Logarithm", "Sqrt"))
 """Functions that rise from their least argument on and throw nowhere: below it, logarithms are NULL, roots NaN."""
 _KEEPS_NAN = _BOUNDED_BELOW | {
-    _CATALYST + kind for kind in ("Exp", "Expm1", "Pow", "Rint", "Signum", "ToDegrees", "ToRadians")
+    CATALYST + kind for kind in ("Exp", "Expm1", "Pow", "Rint", "Signum", "ToDegrees", "ToRadians")
 }
 """Functions that are NaN for NaN; ``pow(NaN, 0)`` is 1, but is not declared to be monotone."""
 _EPOCH = dt.date(1970, 1, 1).toordinal()

@@ -40,19 +40,20 @@ from geoskip.clauses import Mask
 from geoskip.evaluation import clocks_of
 from geoskip.evaluation.values import FIRST, LAST, ZoneTransitions
 from geoskip.predicates import Call, Cast, Literal
+from geoskip.registry.functions import CATALYST
 
 NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
 _FIXED = re.compile(r"(UTC|GMT|Z|Etc/UTC|(UTC|GMT)?[+-]\d\d?(:\d\d)?)$")
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000
 _FAR = 4 * _DAY
-_TRUNCATES = "org.apache.spark.sql.catalyst.expressions.TruncTimestamp"
+_TRUNCATES = CATALYST + "TruncTimestamp"
 _UNITS = {"minute": 60_000_000, "hour": _HOUR, "day": _DAY, "dd": _DAY}
 _BY_THE_DAY = ("week", "month", "mon", "mm", "quarter", "year", "yyyy", "yy")
 
-_ADDS = frozenset(f"org.apache.spark.sql.catalyst.expressions.{name}" for name in ("TimeAdd", "TimestampAddInterval"))
-_ADDS_UNITS = "org.apache.spark.sql.catalyst.expressions.TimestampAdd"
+_ADDS = (CATALYST + "TimeAdd", CATALYST + "TimestampAddInterval")
+_ADDS_UNITS = CATALYST + "TimestampAdd"
 _INTERVAL = re.compile("interval (day|hour|minute|second)")
-_OF_ONE_LENGTH = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
+OF_ONE_LENGTH = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
 
 Points = tuple[Ints, Ints]
 """The numbers of units, and instants at which to evaluate a function for them."""
@@ -134,7 +135,7 @@ def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
         case Call(_, (_, Literal(int(), str() as kind)), flags=(*_, str() as zone)) if node.implementation in _ADDS:
             return LocalTimeFunction(zone, wide=True) if _INTERVAL.match(kind) else None
         case Call(_, (Literal(int()), _), flags=(unit, str() as zone)) if node.implementation == _ADDS_UNITS:
-            return LocalTimeFunction(zone, wide=True) if unit.upper() in _OF_ONE_LENGTH else None
+            return LocalTimeFunction(zone, wide=True) if unit.upper() in OF_ONE_LENGTH else None
     return None
 
 

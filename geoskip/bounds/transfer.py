@@ -52,9 +52,9 @@ from geoskip.bounds.time_zones import (
 from geoskip.evaluation.values import LAST
 from geoskip.predicates import Call, Cast, Literal, Predicate
 from geoskip.registry import current
+from geoskip.registry.functions import catalyst_class
 from geoskip.types import SqlType, sql_type
 
-CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 
@@ -97,14 +97,14 @@ def transfer_of(node: Predicate) -> Transfer | None:
 
     >>> from geoskip.predicates import Column
     >>> x = Column("x", "double")
-    >>> [transfer_of(Call(*f, type="double")) is None for f in (("-", (x,), CATALYST + "UnaryMinus"), ("f", (x,)))]
+    >>> [transfer_of(Call(*f, type="double")) is None for f in (("-", (x,), "UnaryMinus"), ("f", (x,)))]
     [False, True]
     """
     if isinstance(node, Cast):
         return _cast(node)
     if not isinstance(node, Call):
         return None
-    rule = TRANSFER.get((node.implementation or "").removeprefix(CATALYST))
+    rule = TRANSFER.get(catalyst_class(node))
     return (rule(node) if rule is not None else None) or _monotone_call(node)
 
 
@@ -216,7 +216,7 @@ def _wave(node: Call) -> Transfer | None:
     for one, other in (node.args, node.args[::-1]):
         sines, cosines = _factors(one), _factors(other)
         for sine, cosine in itertools.product(sines, cosines):
-            if _class_of(sine) == "Sin" and _class_of(cosine) == "Cos" and sine.args == cosine.args:  # type: ignore[attr-defined]
+            if catalyst_class(sine) == "Sin" and catalyst_class(cosine) == "Cos" and sine.args == cosine.args:  # type: ignore[attr-defined]
                 sines.remove(sine)
                 cosines.remove(cosine)
                 return _wave_of(sine.args[0], sines, cosines)  # type: ignore[attr-defined]
@@ -241,13 +241,9 @@ def _wave_of(angle: Predicate, sines: list[Predicate], cosines: list[Predicate])
 
 
 def _factors(node: Predicate) -> list[Predicate]:
-    if isinstance(node, Call) and node.type == "double" and _class_of(node) == "Multiply":
+    if isinstance(node, Call) and node.type == "double" and catalyst_class(node) == "Multiply":
         return [factor for arg in node.args for factor in _factors(arg)]
     return [node]
-
-
-def _class_of(node: Predicate) -> str:
-    return (node.implementation or "").removeprefix(CATALYST) if isinstance(node, Call) else ""
 
 
 # --- dates and times --------------------------------------------------------------------------------------------------
@@ -331,7 +327,7 @@ def _remainder(node: Call) -> Transfer | None:
     match node.args:
         case (child, Literal(int() as by)) if child.type == node.type and sql_type(child.type).is_integral:
             if not isinstance(by, bool) and 0 < by < LAST:
-                signed = _class_of(node) == "Remainder"
+                signed = catalyst_class(node) == "Remainder"
                 return Transfer((child,), lambda numbers: remainder(numbers, by, signed=signed), is_constant=True)
     return None
 

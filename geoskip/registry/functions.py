@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from geoskip.errors import MappingError
-from geoskip.predicates import Call
+from geoskip.predicates import Call, Predicate
 from geoskip.registry.fingerprint import Unidentifiable, check_identifiable, identity, qualified_name
+
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
+"""Package of Spark's own functions."""
+
+
+def catalyst_class(node: Predicate) -> str:
+    """Name of the class of Spark's that implements a call; a user's function may have any name in SQL."""
+    return (node.implementation or "").removeprefix(CATALYST) if isinstance(node, Call) else ""
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,7 @@ def _is_among(name: str, wanted: tuple[str, ...]) -> bool:
 
 # Catalyst's classes around a user's own function, whose name may be anyone's: in no package's name.
 _WRAPPERS = frozenset(
-    "org.apache.spark.sql.catalyst.expressions." + kind
-    for kind in ("ApplyFunctionExpression", "ScalaUDF", "objects.Invoke", "objects.StaticInvoke")
+    CATALYST + kind for kind in ("ApplyFunctionExpression", "ScalaUDF", "objects.Invoke", "objects.StaticInvoke")
 )
 
 

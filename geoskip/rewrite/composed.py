@@ -53,6 +53,7 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
 )
+from geoskip.registry.functions import CATALYST
 from geoskip.types import sql_type
 
 Test = Callable[[Predicate], Predicate]
@@ -69,14 +70,14 @@ _MOST = 16
 _MOST_KEYS = 1000
 MOST_RECORDS = 100
 _WRITTEN = "a struct of literals"
-_MADE = "org.apache.spark.sql.catalyst.expressions.CreateNamedStruct"
+_MADE = CATALYST + "CreateNamedStruct"
 _PLAIN_NAME = re.compile(r"[A-Za-z]\w*")
 
 
 def is_builtin(call: Call) -> bool:
     """True for Spark's own function; a user's function may be registered under any name."""
     kinds = _CLASSES.get(call.name.lower(), ())
-    return call.implementation in [f"org.apache.spark.sql.catalyst.expressions.{kind}" for kind in kinds] or (
+    return call.implementation in [CATALYST + kind for kind in kinds] or (
         call.implementation is None and call.name in ("if", "coalesce")
     )
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from geoskip.predicates import Call, Cast, Literal, Predicate, walk
+from geoskip.registry.functions import catalyst_class
 from geoskip.types import sql_type
 
 Bound = Mapping[Predicate, Predicate]
@@ -49,11 +50,6 @@ def evaluates_to(pattern: Predicate, constant: Literal, bound: Bound) -> bool:
     return made is not None and made.type == constant.type and _is_same(made.value, constant.value)
 
 
-def _kind(call: Call) -> str:
-    """The built-in function that is called; a user's may have any name, and be folded as well."""
-    return (call.implementation or "").removeprefix("org.apache.spark.sql.catalyst.expressions.")
-
-
 def _is_same(one: Any, other: Any) -> bool:
     signs = isinstance(one, float) and isinstance(other, float) and math.copysign(1, one) != math.copysign(1, other)
     return type(one) is type(other) and one == other and not signs
@@ -71,7 +67,7 @@ def _guesses(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bo
         case Call(_, args):
             open_ = [n for n, arg in enumerate(args) if any(vertex == marker for vertex in walk(arg))]
             others = [_value(arg, bound) for n, arg in enumerate(args) if n not in open_]
-            back = _BACK.get(_kind(pattern))
+            back = _BACK.get(catalyst_class(pattern))
             if len(open_) != 1 or back is None or None in others:
                 return
             (place,) = open_
@@ -147,7 +143,7 @@ def _value(node: Predicate, bound: Bound) -> Literal | None:
             return None if inner is None else _cast(inner, kind)
         case Call(_, args):
             parts = [_value(arg, bound) for arg in args]
-            compute = _FORWARD.get(_kind(node))
+            compute = _FORWARD.get(catalyst_class(node))
             if compute is None or None in parts:
                 return None
             return _literal(compute([part.value for part in parts if part is not None]), node.type)

@@ -39,6 +39,7 @@ from geoskip.predicates import (
     transform,
     walk,
 )
+from geoskip.registry.functions import catalyst_class
 from geoskip.rewrite.literal_arguments import evaluates_to, solve
 from geoskip.types import sql_type
 
@@ -237,8 +238,7 @@ def _sums(pattern: Predicate, node: Predicate, markers: tuple[Predicate, ...], m
 
 
 def _same_sum(one: Call, other: Call) -> bool:
-    kind = (one.implementation or "").removeprefix("org.apache.spark.sql.catalyst.expressions.")
-    whole = kind in ("Add", "Multiply") and sql_type(one.type).is_integral
+    whole = catalyst_class(one) in ("Add", "Multiply") and sql_type(one.type).is_integral
     return whole and replace(one, args=()) == replace(other, args=())
 
 

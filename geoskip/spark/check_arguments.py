@@ -29,6 +29,7 @@ from geoskip.clauses import Clause, keep_mask
 from geoskip.errors import MappingError
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith, normalise
 from geoskip.registry import SPELLINGS, Function, current
+from geoskip.registry.functions import CATALYST
 from geoskip.spark.analysis import without_error_log
 from geoskip.types import sql_type
 
@@ -92,7 +93,7 @@ def registered_name(
         return
     name = name or str(getattr(function, "__name__", "function"))
     if spark.catalog.functionExists(name):
-        if str(spark.catalog.getFunction(name).className).startswith(_CATALYST):
+        if str(spark.catalog.getFunction(name).className).startswith(CATALYST):
             raise MappingError(
                 f"{name} is a function of Spark's own, and not the one that was given; "
                 "say under which name queries call yours: name="
@@ -107,9 +108,6 @@ def registered_name(
         yield name
     finally:
         spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS `{name}`")
-
-
-_CATALYST = "org.apache.spark.sql.catalyst.expressions."
 
 
 def likely_subjects(

@@ -23,8 +23,9 @@ from geoskip.metadata import Snapshot
 from geoskip.planner import Decision
 from geoskip.predicates import Call, Predicate, walk
 from geoskip.registry import Registry, current
+from geoskip.registry.functions import CATALYST
 from geoskip.rules import name_of
-from geoskip.spark.rule.translate import CATALYST, Translator, parts_of
+from geoskip.spark.rule.translate import Translator, parts_of
 
 _LOG = logging.getLogger("geoskip")
 Json = Mapping[str, Any]

@@ -48,13 +48,13 @@ from geoskip.predicates import (
 )
 from geoskip.registry import SPELLINGS, current
 from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, versioned_identity
+from geoskip.registry.functions import CATALYST
 from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
 from geoskip.rewrite.sql_functions import Template
 from geoskip.sources.column_names import quote_if_needed
 from geoskip.types import sql_type
 
 Json = Mapping[str, Any]
-CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _BY_BYTES = re.compile(r" collate UTF8_BINARY\b")
 _AND = CATALYST + "And"
 _COMPARISONS = {
@@ -397,7 +397,7 @@ def _implementation(digest: bytes, command: _UncachedBytes) -> str:
         return f"python:{qualified_name(function)}{UNIDENTIFIED}"
 
 
-_VARIABLE = "org.apache.spark.sql.catalyst.expressions.NamedLambdaVariable"
+_VARIABLE = CATALYST + "NamedLambdaVariable"
 _VARIABLE_NUMBER = 3
 """Where the flags of a variable have Spark's number: after its name and type, and whether it may be NULL."""
 
