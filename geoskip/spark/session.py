@@ -51,9 +51,18 @@ known = DatasetCatalog()
 bridge = Bridge(known)
 
 
+_connected: dict[int, tuple[JavaGateway, JvmBridge]] = {}
+_lock = threading.Lock()
+
+
 def java(spark: SparkSession) -> JvmBridge:
-    """Java side of the session's driver."""
-    return jvm_of(spark, bridge.answer)
+    """Java side of the session's driver; compiled and connected once a driver."""
+    gateway = spark.sparkContext._gateway
+    with _lock:
+        found = _connected.get(id(gateway))
+        if found is None or found[0] is not gateway:
+            found = _connected[id(gateway)] = (gateway, JvmBridge(spark, bridge.answer))
+        return found[1]
 
 
 def session(
@@ -293,9 +302,6 @@ _CLASSES = {
     "Seq": "scala.collection.{immutable}Seq",
 }
 
-Answer = Callable[[str, Any], str]
-"""What answers the rule's requests, given the side that asks, an instance of ``geoskip.Geoskip``."""
-
 
 @dataclass(frozen=True)
 class _TableFormat:
@@ -304,8 +310,6 @@ class _TableFormat:
     name: str
     package: str
     """Beginning of the names of its classes."""
-    made: str
-    """Class of the Java side that is made once a driver."""
     version: Callable[[Any], str]
     """Version on the class path of a loader; raises Py4JError where there is none."""
     known: tuple[str, ...]
@@ -329,23 +333,23 @@ def _hudi_version(loader: Any) -> str:
 
 
 _TABLE_FORMATS = (
-    _TableFormat("Delta", "org.apache.spark.sql.delta.", "DeltaFormat", _delta_version, ("4.0.",)),
-    _TableFormat("Iceberg", "org.apache.iceberg.spark.", "IcebergFormat", _iceberg_version, ("1.10.",)),
-    _TableFormat("Hudi", "org.apache.hudi.", "HudiFormat", _hudi_version, ("1.0.2",)),
+    _TableFormat("Delta", "org.apache.spark.sql.delta.", _delta_version, ("4.0.",)),
+    _TableFormat("Iceberg", "org.apache.iceberg.spark.", _iceberg_version, ("1.10.",)),
+    _TableFormat("Hudi", "org.apache.hudi.", _hudi_version, ("1.0.2",)),
 )
 
 
 class JvmBridge:
-    """The Java side of one driver: an instance of ``geoskip.Geoskip``, connected to a Python function."""
+    """The Java side of one driver: an instance of ``geoskip.Geoskip``, connected to a Python function.
 
-    def __init__(self, spark: SparkSession, answer: Answer) -> None:
+    The function answers the rule's requests, given the side that asks.
+    """
+
+    def __init__(self, spark: SparkSession, answer: Callable[[str, Any], str]) -> None:
         gateway: Any = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        self.geoskip = (
-            _rule_class(spark)
-            .getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
-            .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
-        )
+        loader = spark._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()  # type: ignore[union-attr]
+        self.geoskip = _compile(spark, loader, _source(), "Geoskip")
         self.geoskip.recognise(STATEMENTS)
         for table_format in _TABLE_FORMATS:
             _add_format(spark, self.geoskip, table_format)
@@ -366,11 +370,6 @@ class _JavaFunction:
         implements = ["java.util.function.Function"]  # noqa: RUF012 - Py4J's own convention
 
 
-def _rule_class(spark: SparkSession) -> Any:
-    loader = spark._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()  # type: ignore[union-attr]
-    return _compile(spark, loader, _source()).loadClass("geoskip.Geoskip")
-
-
 def _add_format(spark: SparkSession, geoskip: Any, table_format: _TableFormat) -> None:
     """Let a table format be touched if its classes are there; its tables are left alone where that fails."""
     loader = geoskip.getClass().getClassLoader()
@@ -384,21 +383,16 @@ def _add_format(spark: SparkSession, geoskip: Any, table_format: _TableFormat) -
         geoskip.missing(table_format.package, f"geoskip knows {name} {tried}, and this is {version}")
         return
     try:
-        made = _compile(spark, loader, _source(name)).loadClass(f"geoskip.{table_format.made}")
-        gateway: Any = spark.sparkContext._gateway
-        geoskip.add(
-            made.getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0)).newInstance(
-                gateway.new_array(gateway.jvm.java.lang.Object, 0)
-            )
-        )
+        geoskip.add(_compile(spark, loader, _source(name), f"{name}Format"))
     except Py4JError as error:
         why = str(getattr(error, "java_exception", error)).splitlines()[0]
         geoskip.missing(table_format.package, f"geoskip does not fit {name} {version}: {why}")
 
 
-def _compile(spark: SparkSession, parent: Any, source: str) -> Any:
-    """Class loader of compiled Java, below another one."""
-    jvm: Any = spark._jvm
+def _compile(spark: SparkSession, parent: Any, source: str, simple_name: str) -> Any:
+    """Instance of a class of compiled Java, whose class loader is below another one."""
+    gateway: Any = spark.sparkContext._gateway
+    jvm = gateway.jvm
     old = spark.version.startswith("3.")
     for name, where in _CLASSES.items():
         full = where.format(classic="" if old else "classic.", immutable="" if old else "immutable.")
@@ -410,7 +404,9 @@ def _compile(spark: SparkSession, parent: Any, source: str) -> Any:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(parent)
     compiler.cook(source)
-    return compiler.getClassLoader()
+    made = compiler.getClassLoader().loadClass(f"geoskip.{simple_name}")
+    constructor = made.getConstructor(gateway.new_array(jvm.java.lang.Class, 0))
+    return constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
 
 
 def _source(name: str = "") -> str:
@@ -424,18 +420,3 @@ def _source(name: str = "") -> str:
             imports.update(dict.fromkeys(line for line in lines if line.startswith("import ")))
             classes.extend(line for line in lines if not line.startswith(("import ", "package ")))
     return "\n".join(["package geoskip;", *imports, *classes])
-
-
-_connected: dict[int, tuple[JavaGateway, JvmBridge]] = {}
-_lock = threading.Lock()
-
-
-def jvm_of(spark: SparkSession, answer: Answer) -> JvmBridge:
-    """The Java side of this session's driver; compiled and connected once a driver."""
-    gateway = spark.sparkContext._gateway
-    with _lock:
-        known = _connected.get(id(gateway))
-        if known is None or known[0] is not gateway:
-            known = (gateway, JvmBridge(spark, answer))
-            _connected[id(gateway)] = known
-        return known[1]
