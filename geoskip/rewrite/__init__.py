@@ -49,7 +49,7 @@ from geoskip.predicates import (
     transform,
     walk,
 )
-from geoskip.registry import Registry, constant_name, current
+from geoskip.registry import constant_name, current
 from geoskip.rewrite import cast_to_string, composed
 from geoskip.rewrite.sql_functions import Template, group
 from geoskip.types import SqlType, sql_type
@@ -249,7 +249,6 @@ def equivalent(node: Predicate) -> Predicate | None:
 def fold_constants(
     node: Predicate,
     *,
-    registry: Registry | None = None,
     report: Callable[[str], None] = lambda text: None,
     watch: Deadline | None = None,
 ) -> Predicate:
@@ -262,14 +261,12 @@ def fold_constants(
     ----------
     node
         The predicate.
-    registry
-        The declarations; those of the current scope by default.
     report
         Receives a sentence for each call that could not be evaluated; the call stays.
     watch
         Limits the time of each call and makes it visible to another thread.
     """
-    scope = registry or current()
+    scope = current()
     if not any(isinstance(vertex, Call) for vertex in walk(node)):
         return node
 

@@ -104,11 +104,8 @@ class _Environment(dict[bytes, bytes]):
         return super().__iter__()
 
 
-def _recorder(name: str) -> Any:
-    def get(kind: type) -> None:
-        _unknown.append(name)
-
-    return classmethod(get)
+def _get_task_context(kind: type) -> None:
+    _unknown.append("the task's context")
 
 
 def _write(answers: IO[bytes], data: bytes) -> None:
@@ -125,6 +122,6 @@ if __name__ == "__main__":
         sys.path[0] = os.getcwd()
     daemon, *sys.argv[1:] = sys.argv[1:]  # Spark's own looks at the first when it is imported
     sys.argv[0] = str(importlib.import_module(daemon).__file__)
-    TaskContext.get, BarrierTaskContext.get = _recorder("the task's context"), _recorder("the task's context")  # type: ignore[method-assign]
+    TaskContext.get = BarrierTaskContext.get = classmethod(_get_task_context)  # type: ignore[assignment, method-assign]
     os.environ._data = _Environment(os.environ._data)  # type: ignore[attr-defined]
     serve(requests, answers)
