@@ -254,7 +254,7 @@ def index(kind: I) -> I:
 
 
 def registered_kinds() -> int:
-    """Count the index types that are registered by now, the lazily imported ones of geoskip not among them."""
+    """Count the index types that are registered by now, those of geoskip from when they are imported."""
     return len(_kinds)
 
 
