@@ -152,7 +152,9 @@ def subjects_of(
     fitting = (_infer_returns(replace(subject, arguments=arguments), declared) for arguments in combinations)
     subjects = list(itertools.islice((one for one in fitting if one is not None), _MOST))
     if not subjects:
-        fails, returns = ("raises", "") if declared else ("raises or returns None", ", and its type: returns='double'")
+        fails, returns = (
+            ("raises", "") if declared else ("raises or returns None", ", and its type, such as returns='string'")
+        )
         raise MappingError(
             f"{subject.name}({', '.join(given)}) {fails} for all values that were tried; say which it takes: rows="
             f"{{{', '.join(f'{argument!r}: ...' for argument in given)}}}, each a type, a hint or values of yours"
