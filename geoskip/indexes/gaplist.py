@@ -255,8 +255,7 @@ def _distinct(array: pa.Array) -> pa.Array:
     if pa.types.is_decimal(values.type):
         values = values.unique()
         return values.take(pc.sort_indices(values))
-    found = np.sort(values.to_numpy(zero_copy_only=False))
-    return pa.array(found[np.concatenate([[True], found[1:] != found[:-1]])])
+    return pa.array(np.unique(values.to_numpy(zero_copy_only=False)))
 
 
 def _segments(distinct: pa.Array, gaps: int) -> list[dict[str, Any]]:

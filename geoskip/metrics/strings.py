@@ -218,6 +218,14 @@ def few(texts: Sequence[str]) -> list[str] | None:
     return sorted(texts)
 
 
+def _dictionary_of(lists: pa.Array) -> tuple[NDArray[np.int64], pa.DictionaryArray]:
+    """Return the length of each list, 0 for null ones, and all strings in lists."""
+    if not pa.types.is_list(lists.type):
+        lists = pa.nulls(len(lists), pa.list_(pa.string()))
+    lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
+    return lengths, lists.drop_null().flatten().dictionary_encode()
+
+
 @dataclass(frozen=True)
 class StringLists:
     """The distinct strings of all files that keep theirs, and the files of each.
@@ -238,11 +246,8 @@ class StringLists:
     @classmethod
     def of(cls, lists: pa.Array) -> StringLists:
         """Return the strings given a list a file; files whose list is null, empty or has a null keep none."""
-        if not pa.types.is_list(lists.type):
-            lists = pa.nulls(len(lists), pa.list_(pa.string()))
-        lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
+        lengths, flat = _dictionary_of(lists)
         owners = np.repeat(np.arange(len(lists), dtype=np.int32), lengths)
-        flat = lists.drop_null().flatten().dictionary_encode()
         known = lengths > 0
         known[owners[np.asarray(flat.indices.is_null())]] = False
         codes = np.asarray(flat.indices.fill_null(0).to_numpy(zero_copy_only=False))
@@ -379,10 +384,7 @@ class StringHeads:
 
         Metadata of earlier versions have no groups: then letters and lengths may be any.
         """
-        if not pa.types.is_list(lists.type):
-            lists = pa.nulls(len(lists), pa.list_(pa.string()))
-        counts = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
-        flat = lists.drop_null().flatten().dictionary_encode()
+        counts, flat = _dictionary_of(lists)
         texts = [(text or "")[:_LONGEST_HEAD] for text in flat.dictionary.to_pylist()]
         places: dict[str, int] = {}
         begin_of = np.array([places.setdefault(text[:_BEGIN], len(places)) for text in texts], dtype=np.int64)
