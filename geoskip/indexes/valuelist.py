@@ -203,11 +203,6 @@ class LazyValues(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.objects)
 
-    def __eq__(self, other: object) -> bool:
-        return self.objects == (other.objects if isinstance(other, LazyValues) else other)
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return repr(self.objects)
 
