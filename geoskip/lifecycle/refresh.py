@@ -162,10 +162,6 @@ class SnapshotDiff:
         is_new = pc.invert(pc.is_in(self.listing.path, value_set=old))
         return Listing(*(column.filter(is_new) for column in self.listing)).files()
 
-    def distrust(self, distrusted: Mask) -> SnapshotDiff:
-        """The same difference with some rows taken for those of changed files."""
-        return replace(self, is_fresh=self.is_fresh & ~distrusted)
-
 
 @dataclass
 class BuiltSummaries:
@@ -262,7 +258,7 @@ class RefreshPlan:
         self._check(snapshot.header)
         diff, self.diff = self._diff_of(snapshot), None
         if distrusted is not None:
-            diff = diff.distrust(distrusted)
+            diff = replace(diff, is_fresh=diff.is_fresh & ~distrusted)
         stays = self._stays(diff)
         if self.quick:
             return self._count_pending(diff, stays)
