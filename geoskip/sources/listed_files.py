@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from typing import overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,7 +45,7 @@ class ListedFile:
         return "\n" not in self.uri
 
 
-class FileListing(Sequence[ListedFile]):
+class FileListing(Collection[ListedFile]):
     """A listing: a line ``size mtime uri`` or ``size mtime:etag uri`` a file, as the Java side writes it.
 
     A line feed in a path is written as NUL. Listings are compared as texts, and questions about all files are answered
@@ -64,13 +63,8 @@ class FileListing(Sequence[ListedFile]):
     def __len__(self) -> int:
         return len(self._lines)
 
-    @overload
-    def __getitem__(self, number: int) -> ListedFile: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[ListedFile]: ...
-    def __getitem__(self, number: int | slice) -> ListedFile | list[ListedFile]:
-        found = self._lines[number]
-        return _parse_line(found) if isinstance(found, str) else [*map(_parse_line, found)]
+    def __contains__(self, file: object) -> bool:
+        return any(each == file for each in self)
 
     def __iter__(self) -> Iterator[ListedFile]:
         return map(_parse_line, self._lines)
@@ -149,7 +143,7 @@ def near_path(path: str) -> str:
     return f"; did you mean {os.path.join(folder, found[0])}?" if found else ""
 
 
-def reason_not_indexable(name: str, files: Sequence[ListedFile]) -> str | None:
+def reason_not_indexable(name: str, files: Collection[ListedFile]) -> str | None:
     """Reason why none of these files can be indexed, or None."""
     if not files:
         return f"{name} has no files to index"
