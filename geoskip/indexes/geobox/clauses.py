@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,13 +32,11 @@ from geoskip.conditions import (
     Negation,
     Refine,
     SomeValue,
-    UnitTable,
     any_holds,
-    evaluate,
 )
 from geoskip.geometry import LARGEST, LOOSENESS, Boxes, Envelope, Mask
 from geoskip.geometry.shapes import ROUNDING, Shape, margin
-from geoskip.indexes.geobox.units import ENDS, BoxFacts, BoxUnits, UnitSort, units_of, window
+from geoskip.indexes.geobox.units import BoxFacts, BoxUnits, UnitSort, units_of, window
 
 Integers = NDArray[np.int64]
 Table = BoxUnits | BoxFacts
@@ -360,22 +358,19 @@ class BoxCompares(GeoClause):
     def where(self, table: Table) -> Condition:
         if self.view.vanishes(table.scale):
             return ALWAYS
-        axis = "xy"[self.axis ^ (self.view.flip and not self.view.slack)]
+        axis = "xy"[self.axis ^ self.view.flip]
         boxes = self._axis_condition(f"{axis}min", f"{axis}max")
-        if self.view.slack:  # each box has a margin of its own
-            plain = boxes
-            boxes = self._code(self._half_plane(table), lambda *given: evaluate(plain, _Seen(self._seen(*given))))
+        if self.view.slack:
+            boxes = UnitSort.BOX.condition if self.op == "not in" else self._windows_of(table, self._half_planes())
         half = (UnitSort.ONLY_X, UnitSort.ONLY_Y)[self.axis]
         return any_holds([boxes, half.condition, UnitSort.WILD.condition])
 
-    def _half_plane(self, table: Table) -> Condition:
-        """The condition on boxes that, as viewed, may meet the half-plane or the line of a single literal."""
-        if self.op == "not in" or len(self.bounds) > 1:
-            return UnitSort.BOX.condition
-        low = -math.inf if self.op[0] == "<" else self.bounds[0][0]
-        high = math.inf if self.op[0] == ">" else self.bounds[0][1]
-        ends = (low, -math.inf, high, math.inf) if self.axis == 0 else (-math.inf, low, math.inf, high)
-        return window(self.view.back(Envelope(*ends), table.scale))
+    def _half_planes(self) -> Iterator[Envelope]:
+        """The half-plane or the line of each literal, in one of which a match lies."""
+        for below, above in self.bounds:
+            low, high = -math.inf if self.op[0] == "<" else below, math.inf if self.op[0] == ">" else above
+            ends = (low, -math.inf, high, math.inf) if self.axis == 0 else (-math.inf, low, math.inf, high)
+            yield Envelope(*ends)
 
     def _axis_condition(self, least: str, most: str) -> Condition:
         """The condition on the ends of an axis, which are finite."""
@@ -399,22 +394,6 @@ class BoxCompares(GeoClause):
     def __str__(self) -> str:
         values = ", ".join(f"{low:g}" for low, _ in self.bounds[:5]) + (", ..." if len(self.bounds) > 5 else "")
         return f"{self.index}: a box has {'xy'[self.axis]} {self.op} {values}"
-
-
-@dataclass(frozen=True)
-class _Seen(UnitTable):
-    """Some boxes as viewed."""
-
-    boxes: Boxes
-
-    def __len__(self) -> int:
-        return len(self.boxes)
-
-    def column(self, name: str) -> Any:
-        return getattr(self.boxes, name) if name in ENDS else np.full(len(self), int(UnitSort.BOX))
-
-    def files_with(self, units: Mask) -> Mask:
-        return units
 
 
 @dataclass(frozen=True)
