@@ -228,11 +228,6 @@ def a_part_is_the_whole(patch: pytest.MonkeyPatch) -> None:
     attribute(patch, BoxTransform, "inner_view", lambda view: view)
 
 
-@mutant("an end of a line does not touch the sides of its box", elsewhere)
-def an_end_is_the_whole(patch: pytest.MonkeyPatch) -> None:
-    attribute(patch, BoxTransform, "vertex", lambda view: view)
-
-
 @mutant("a buffer grows the box", geometries)
 def a_buffer_is_what_it_surrounds(patch: pytest.MonkeyPatch) -> None:
     attribute(patch, BoxTransform, "grow", lambda view, radius: view)
