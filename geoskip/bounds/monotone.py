@@ -85,8 +85,9 @@ def evaluate_ends(
     *,
     falls: bool = False,
     clocks: LocalTimeFunction | None = None,
+    evaluate: Callable[[Any, Interval], pa.Array] | None = None,
 ) -> Callable[[Interval], Interval]:
-    """The intervals of a call or cast by Spark's results at the ends.
+    """The intervals of a call or cast by the results at the ends.
 
     Parameters
     ----------
@@ -100,6 +101,8 @@ def evaluate_ends(
         True for a decreasing function.
     clocks : LocalTimeFunction or None
         How the function reads the clocks of a zone, if it does not rise with its operand but with local time.
+    evaluate : Callable, optional
+        From distinct ends of intervals, and these, to the results, NULL where nothing is known. Default: Spark.
 
     Returns
     -------
@@ -131,7 +134,9 @@ def evaluate_ends(
             at_low, at_high = clocks.points(interval.low, interval.high, known_low, known_high)
         distinct, places = np.unique(np.concatenate([at_low[1], at_high[1]]), return_inverse=True)
         results = None
-        if len(distinct):
+        if len(distinct) and evaluate is not None:
+            results = evaluate(distinct, interval)
+        elif len(distinct):
             results = values_of(node, child, CandidateValues(_arrow(distinct, interval, source or "")))
             if results is None:
                 raise IncomparableError(f"{node} was not evaluated")
@@ -210,21 +215,20 @@ def _results(results: pa.Array | None, target: str) -> tuple[str, int, Any, Any]
 # --- evaluated by Python ----------------------------------------------------------------------------------------------
 
 
-def call_at_ends(node: Call, source: str | None) -> tuple[Callable[[Interval], Interval], bool] | None:
+def call_at_ends(node: Call) -> tuple[Callable[[Interval], Interval], bool] | None:
     """The intervals of a function that is declared to be monotone, and whether NULL stays NULL.
 
     Parameters
     ----------
     node : Call
         The call of one argument.
-    source : str or None
-        The type of the argument.
 
     Returns
     -------
     tuple of (Callable, bool) or None
         None if nothing is declared, or the types have no plain Python form.
     """
+    (child,), source = node.args, node.args[0].type
     declared, function = current().properties_of(node), current().function_of(node)
     if declared is None or not isinstance(declared.monotone, str) or function is None:
         return None
@@ -234,31 +238,16 @@ def call_at_ends(node: Call, source: str | None) -> tuple[Callable[[Interval], I
         return None
     if source == "bigint" and node.flags[:1] == THROUGH_ARROW:  # pandas makes floats of them beside NULL: it rounds
         return None
-    target, falls = node.type or "", declared.monotone == "decreasing"
+    target = node.type or ""
 
-    def take(interval: Interval) -> Interval:
+    def evaluate(ends: Any, interval: Interval) -> pa.Array:
         if interval.scale or interval.kind not in ("number", "real", "date"):
             raise IncomparableError(f"a {interval.kind} is not given to functions here")
-        empty, unknown = interval.low > interval.high, np.array(interval.keys().unknown)
-        if interval.nan is not None:
-            unknown |= interval.nan
-        usable = ~(empty | unknown)
-        distinct = {*interval.low[usable].tolist(), *interval.high[usable].tolist()}
-        results = {end: _physical_result(function, end, source, target) for end in distinct}
-        lows, highs = ([results.get(end) for end in ends.tolist()] for ends in (interval.low, interval.high))
-        if falls:
-            lows, highs = highs, lows
-        kind = "real" if sql_type(target).is_floating else "date" if target == "date" else "number"
-        low, high = _unknown_ends(kind, len(empty))
-        for at in np.flatnonzero(usable):
-            least, most = lows[at], highs[at]
-            if least is None or most is None or least > most:
-                unknown[at] = True
-            else:
-                low[at], high[at] = least, most
-        return _interval(kind, low, high, 0, empty=empty & ~unknown, unknown=unknown, nan=np.zeros_like(empty))
+        results = [_physical_result(function, end, source, target) for end in ends.tolist()]
+        return pa.array(results, pa.float64() if sql_type(target).is_floating else pa.int64())
 
-    return take, bool(declared.null_in_null_out)
+    falls = declared.monotone == "decreasing"
+    return evaluate_ends(node, child, source, falls=falls, evaluate=evaluate), bool(declared.null_in_null_out)
 
 
 def _has_python_type(kind: str | None) -> bool:

@@ -341,7 +341,7 @@ def _monotone_call(node: Call) -> Transfer | None:
     if len(operands) != 1:
         return None
     (child,) = operands
-    if len(node.args) == 1 and (found := call_at_ends(node, child.type)) is not None:
+    if len(node.args) == 1 and (found := call_at_ends(node)) is not None:
         return Transfer(operands, found[0], is_partial=True, takes_null=not found[1])
     declared = current().properties_of(node)
     if declared is None or declared.monotone is None or declared.deterministic is False or child.type is None:
