@@ -36,8 +36,8 @@ class DatasetCatalog:
     def __init__(self) -> None:
         self._stores: dict[str, Store] = {}
         """Stores of users."""
-        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
-        self._read_with: dict[str, Encryption | None] = {}
+        self._snapshots: OrderedDict[str, tuple[Snapshot, Encryption | None]] = OrderedDict()
+        """Snapshots by their keys, with the keys that they were read with: other keys read other indexes."""
         self._defaults: dict[str, Store] = {}
         """Stores in the datasets' own folders."""
         self._callbacks: dict[str, Callable[[], None]] = {}
@@ -145,7 +145,7 @@ class DatasetCatalog:
         with self._lock:
             renewed = self._renewed.get(root, 0)
             last_store, when, key = self._last_known.get(root, (None, 0.0, ""))
-            last = self._snapshots.get(key)
+            last, _ = self._snapshots.get(key, (None, None))
             if last_store is store and since - when < age and last is not None and not last.header.is_outdated:
                 return last
         latest = self._latest(root, store)
@@ -166,19 +166,17 @@ class DatasetCatalog:
         name = f"{store.identity()}:{number}:"
         with self._lock:
             for key in reversed(self._snapshots):
-                is_same = key.startswith(name) and self._read_with.get(key) == encryption  # others read other indexes
-                if is_same and not self._snapshots[key].header.is_outdated:
+                known, keys = self._snapshots[key]
+                if key.startswith(name) and keys == encryption and not known.header.is_outdated:
                     self._snapshots.move_to_end(key)
-                    return self._snapshots[key]
+                    return known
         loaded = store.load(number)
         with self._lock:
-            self._snapshots[key_of(loaded)] = loaded
-            self._read_with[key_of(loaded)] = encryption
+            self._snapshots[key_of(loaded)] = (loaded, encryption)
             for key in [k for k in self._snapshots if k.startswith(loaded.header.identity)][:-_MOST_OF_ONE]:
-                self._read_with.pop(key, None)
                 del self._snapshots[key]
             while len(self._snapshots) > _MOST_SNAPSHOTS:
-                self._read_with.pop(self._snapshots.popitem(last=False)[0], None)
+                self._snapshots.popitem(last=False)
         return loaded
 
     def renew(self, root: str) -> None:
@@ -196,13 +194,12 @@ class DatasetCatalog:
             return
         with self._lock:
             for key in [key for key in self._snapshots if key.startswith(name)]:
-                self._read_with.pop(key, None)
                 del self._snapshots[key]
 
     def by_key(self, key: str) -> Snapshot | None:
         """Snapshot that was read before, by its key."""
         with self._lock:
-            return self._snapshots.get(key)
+            return self._snapshots.get(key, (None, None))[0]
 
 
 def key_of(snapshot: Snapshot) -> str:
