@@ -129,6 +129,9 @@ def _constant(node: Literal) -> str | None:
             return f"X'{value.hex().upper()}'"
         case str() as value if kind.is_text:
             return _quote(value)
+        case tuple() as values if kind.kind == "array":
+            parts = (Literal(value, kind.element.name) for value in values)
+            return _fill(f"CAST(array({', '.join(['{}'] * len(values))}) AS {node.type})", *parts)
     return None
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from geoskip.advisor.condition_text import sql_text
 from geoskip.checking import CounterExample, geometry_of
 from geoskip.checking.candidates import Candidate, IndexedExpression, metadata_of, truth_of
 from geoskip.checking.function import FunctionResults, FunctionUnderTest, near_constants, subjects_of
@@ -27,11 +28,10 @@ from geoskip.checking.search import simpler
 from geoskip.checking.strategies import HINTS, Sample, hint_of, near, physical_value, sample_of, samples
 from geoskip.clauses import Clause, keep_mask
 from geoskip.errors import MappingError
-from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith, normalise
+from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate, normalise, transform
 from geoskip.registry import SPELLINGS, Function, current
 from geoskip.registry.functions import CATALYST
 from geoskip.spark.analysis import without_error_log
-from geoskip.types import sql_type
 
 _MOST = 3
 """Combinations of argument types that are tried."""
@@ -233,54 +233,18 @@ def indexed_expressions(
             yield IndexedExpression(name, Column(name, sample.kind), sample.kind, array)
 
 
-_SUFFIX = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
-
-
 def literal_sql(value: Any, kind: str) -> str:
     """A physical value as SQL."""
-    if value is None:
-        return f"CAST(NULL AS {kind})"
-    of = sql_type(kind)
-    if of.is_floating:
-        return f"{kind}('{value!r}')"
-    if of.is_integral:
-        return f"CAST('{value}' AS {kind})" if value < 0 else f"{value}{_SUFFIX[kind]}"
-    if kind == "boolean":
-        return "TRUE" if value else "FALSE"
-    if kind == "binary":
-        return f"X'{value.hex()}'"
-    if kind == "date":
-        return f"date_from_unix_date({value})"
-    if kind == "timestamp_ntz":
-        return f"CAST(timestamp_micros({value}L) AS timestamp_ntz)"
-    if kind == "timestamp":
-        return f"timestamp_micros({value}L)"
-    if of.kind == "array":
-        return f"array({', '.join(literal_sql(part, of.element.name) for part in value)})"
-    if of.kind == "decimal":
-        return f"CAST('{value}' AS {kind})"
-    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"
+    text = sql_text(Literal(value, kind))
+    assert text is not None
+    return text
 
 
 def sql_of(condition: Predicate, call: Call, text: str) -> str:
     """A condition over a call, whose SQL is given, as SQL."""
-
-    def literal(node: Literal) -> str:
-        return literal_sql(node.value, node.type or call.type or "string")
-
-    match condition:
-        case Not(child):
-            return f"NOT ({sql_of(child, call, text)})"
-        case IsNull():
-            return f"({text}) IS NULL"
-        case Comparison(op, _, Literal() as value):
-            return f"({text}) {op} {literal(value)}"
-        case In(_, values):
-            return f"({text}) IN ({', '.join(map(literal, values))})"
-        case StartsWith(_, start):
-            return f"startswith({text}, {literal_sql(start, 'string')})"
-    return text
+    found = sql_text(transform(condition, lambda node: Column(f"({text})") if node == call else node))
+    assert found is not None
+    return found
 
 
 def argument_values(arguments: Sequence[Argument], rows: Mapping[str, list[Any]], kind: str) -> list[Any]:
