@@ -23,7 +23,6 @@ early: it is not used, nor is that of ``decimal(38, ...)``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -370,11 +369,7 @@ def haversine_distance(node: Predicate, index: MetricDist) -> Clause | None:
     return None
 
 
-def _our_pairs() -> Iterator[Function]:
-    yield from map(package_function, ("hamming", "angular", "jaccard"))
-
-
-@maps(*_our_pairs(), index=MetricDist)
+@maps(*map(package_function, ("hamming", "angular", "jaccard")), index=MetricDist)
 def named_metric(node: Predicate, index: MetricDist) -> Clause | None:
     """The functions named like their metrics; registered with another type, they return NULL."""
     own = ("int", "bigint") if index.measures == "hamming" else ("double",)
