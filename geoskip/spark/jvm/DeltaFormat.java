@@ -46,7 +46,7 @@ public class DeltaFormat extends TableFormat {
         if (location != PreparedDeltaFileIndex.class) {
             return "left alone: its file index is a " + location.getName() + ", of a stream, of change data or of an update";
         }
-        return reasonOfReader(files);
+        return reasonOfReader(files, FILE_FORMAT);
     }
 
     public String reasonOfTable(HadoopFsRelation files) {
@@ -59,12 +59,7 @@ public class DeltaFormat extends TableFormat {
         if (((TahoeLogFileIndex) files.location()).isTimeTravelQuery()) {
             return "this is one version of a table of Delta: index the table itself, and queries of all its versions skip";
         }
-        return reasonOfReader(files);
-    }
-
-    private static String reasonOfReader(HadoopFsRelation files) {
-        String reader = files.fileFormat().getClass().getName();
-        return reader.equals(FILE_FORMAT) ? null : "left alone: geoskip does not know the file format " + reader;
+        return reasonOfReader(files, FILE_FORMAT);
     }
 
     public List directories(FileIndex index, boolean whole) {

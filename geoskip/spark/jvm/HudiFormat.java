@@ -56,8 +56,7 @@ public class HudiFormat extends TableFormat {
         if (readsPartitionsFromFiles(table, index) && files.partitionSchema().length() > 0) {
             return "left alone: Hudi reads columns of partitions from the files, where their values are others";
         }
-        String reader = files.fileFormat().getClass().getName();
-        return reader.equals(FILE_FORMAT) ? null : "left alone: geoskip does not know the file format " + reader;
+        return reasonOfReader(files, FILE_FORMAT);
     }
 
     /** Are values of partitions in the listing other than the rows'? As Hudi decides it (partitionColumnsToRead). */

@@ -65,6 +65,12 @@ public abstract class TableFormat {
     /** Why no file is left out of a query's scan of this relation, null where files may be. */
     public abstract String reasonOfScan(HadoopFsRelation files);
 
+    /** Why a relation is left alone whose files are not read by some class, else null. */
+    public static String reasonOfReader(HadoopFsRelation files, String known) {
+        String reader = files.fileFormat().getClass().getName();
+        return reader.equals(known) ? null : "left alone: geoskip does not know the file format " + reader;
+    }
+
     /** Why the table of a relation cannot be indexed, null where it can. */
     public abstract String reasonOfTable(HadoopFsRelation files);
 
