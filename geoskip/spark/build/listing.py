@@ -52,7 +52,7 @@ def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[st
 
 def qualify(spark: SparkSession, path: str) -> str:
     """Path as Hadoop writes it: with scheme and authority, absolute, not percent-encoded."""
-    found, system = _resolve_path(spark, path)
+    found, system = resolve_path(spark, path)
     return str(found.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
 
 
@@ -65,11 +65,12 @@ def table_format(spark: SparkSession, path: str) -> str | None:
 
 
 def _is_directory(spark: SparkSession, uri: str) -> bool:
-    path, system = _resolve_path(spark, uri)
+    path, system = resolve_path(spark, uri)
     return bool(system.getFileStatus(path).isDirectory())
 
 
-def _resolve_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
+def resolve_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's path, and its file system by the session's client."""
     jvm: Any = spark._jvm
     found = jvm.org.apache.hadoop.fs.Path(path)
     conf: Any = spark._jsparkSession.sessionState().newHadoopConf()

@@ -30,6 +30,7 @@ from geoskip.lifecycle.log import age, is_dead, now, person_of, who
 from geoskip.report import count_of
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.progress import delayed_progress
+from geoskip.spark.build.listing import resolve_path
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.catalog import FOLDER as METADATA
 from geoskip.spark.filesystem import HadoopFolder
@@ -243,18 +244,14 @@ def _copy(spark: SparkSession, source: str, target: str) -> None:
         Path(new_path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(old_path, new_path)
         return
+    (old, system), (new, other) = resolve_path(spark, source), resolve_path(spark, target)
     jvm: Any = spark._jvm
-    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-    old, new = jvm.org.apache.hadoop.fs.Path(source), jvm.org.apache.hadoop.fs.Path(target)
-    jvm.org.apache.hadoop.fs.FileUtil.copy(old.getFileSystem(conf), old, new.getFileSystem(conf), new, False, conf)
+    jvm.org.apache.hadoop.fs.FileUtil.copy(system, old, other, new, False, system.getConf())
 
 
 def rename_folder(spark: SparkSession, source: str, target: str) -> None:
     """Rename a folder; raises StoreError where the file system does not, or the target exists."""
-    jvm: Any = spark._jvm
-    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-    old, new = jvm.org.apache.hadoop.fs.Path(source), jvm.org.apache.hadoop.fs.Path(target)
-    system = old.getFileSystem(conf)
+    (old, system), (new, _) = resolve_path(spark, source), resolve_path(spark, target)
     with explain_storage_errors(target):
         if system.exists(new):
             raise StoreError(f"{target} exists, so nothing was moved there: name another folder, or remove it")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError
 from geoskip.sources.listed_files import NULL_VALUE, ListedFile
-from geoskip.spark.build.listing import qualify
+from geoskip.spark.build.listing import qualify, resolve_path
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.dataset.source import DatasetSource
 
@@ -153,9 +153,8 @@ class TableLocation:
 
     def _make(self, place: str) -> None:
         """Create the folder of a partition without rows."""
-        jvm: Any = self.spark._jvm
-        path = jvm.org.apache.hadoop.fs.Path(place)
-        path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).mkdirs(path)
+        path, system = resolve_path(self.spark, place)
+        system.mkdirs(path)
 
 
 def _is_null(value: str | None) -> bool:
