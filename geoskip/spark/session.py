@@ -189,8 +189,15 @@ def is_enabled(spark: SparkSession) -> bool:
 def disabled(spark: SparkSession) -> Iterator[None]:
     """Context with geoskip switched off, and then as before."""
     check_session(spark)
+    with switched(spark, "false"):
+        yield
+
+
+@contextmanager
+def switched(spark: SparkSession, value: str) -> Iterator[None]:
+    """Context with ``spark.geoskip.enabled`` as given, and then as before."""
     before = spark.conf.get(ENABLED, None)
-    disable(spark)
+    spark.conf.set(ENABLED, value)
     try:
         yield
     finally:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,7 +14,7 @@ from geoskip.sources.listed_files import FileListing, ListedFile, is_below
 from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, conditions_of
 from geoskip.spark.advisor.workload_log import logged_conditions
 from geoskip.spark.build.spark_reader import with_path
-from geoskip.spark.session import ENABLED, known
+from geoskip.spark.session import known, switched
 
 
 def indicators(query: DataFrame | str, *, spark: SparkSession | None = None) -> Indicators:
@@ -108,7 +107,7 @@ def measure(scan: ScanCondition) -> ScanIndicators:
         raise InvalidSpecificationError(f"the scan of {scan.root} cannot be run again: its plan is not held any more")
     listed = FileListing(scan.planned.scan.listing())
     files = {file.uri: file for file in listed}
-    with _enabling_geoskip(scan.planned.spark):
+    with switched(scan.planned.spark, "true"):
         by_file, read = _matching_rows(scan.planned, files)
     rows = _rows(scan, scan.planned, files)
     notes = [f"not counted among the scan's conditions: {text}, which no row settles alone" for text in scan.unsettled]
@@ -126,20 +125,6 @@ def measure(scan: ScanCondition) -> ScanIndicators:
         extent(files),
         tuple(dict.fromkeys(notes)),
     )
-
-
-@contextmanager
-def _enabling_geoskip(session: SparkSession) -> Iterator[None]:
-    """Context with geoskip switched on, and then as before."""
-    before = session.conf.get(ENABLED, None)
-    session.conf.set(ENABLED, "true")
-    try:
-        yield
-    finally:
-        if before is None:
-            session.conf.unset(ENABLED)
-        else:
-            session.conf.set(ENABLED, before)
 
 
 def _matching_rows(planned: PlannedScan, files: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
