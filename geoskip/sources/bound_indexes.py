@@ -147,6 +147,12 @@ def typed_columns(predicate: Predicate) -> set[tuple[str, str]]:
     return {(v.name, v.type or "") for v in walk(predicate) if isinstance(v, Column)}
 
 
+def calls_python(index: Index) -> bool:
+    """Test whether an index is over calls of Python functions."""
+    calls = (vertex for bound in index.bound for vertex in walk(bound) if isinstance(vertex, Call))
+    return any((call.implementation or "").startswith("python:") for call in calls)
+
+
 _THROUGH_PANDAS = frozenset(["eval:101", "eval:200", "eval:204"])
 """Spark's codes of plain functions through Arrow, and of functions of pandas columns and of iterators of them."""
 _OWN = ("python:udf_mappings.", "python:geoskip.")

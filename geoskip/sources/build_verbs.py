@@ -22,9 +22,8 @@ from geoskip.lifecycle.refresh import BuiltSummaries, DatasetAccess, Key, Refres
 from geoskip.lifecycle.transaction import perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
-from geoskip.predicates import Call, walk
 from geoskip.report import count_of, size_of
-from geoskip.sources.bound_indexes import as_spelt_before
+from geoskip.sources.bound_indexes import as_spelt_before, calls_python
 from geoskip.sources.built_rows import BuiltRows
 from geoskip.sources.dependencies import same_place
 from geoskip.stores.base import Store
@@ -168,7 +167,7 @@ def refresh_incrementally(
     )
     entries = snapshot.header.entries
     if plan.diff is None or not plan.diff.stale:
-        entries = tuple(entry for entry in entries if _may_change(entry))
+        entries = tuple(entry for entry in entries if calls_python(entry.index))  # whose changes are always reported
     if entries or needed:
         on_reading()
         check_unchanged(data, entries)
@@ -380,12 +379,6 @@ def check_unchanged(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
             f"{name} was built under other conditions ({why}); set them back, build everything anew with "
             f"refresh_index(mode='full'), or take it out of use with delete_index({name!r})"
         )
-
-
-def _may_change(entry: IndexEntry) -> bool:
-    """Test whether it uses a Python function, whose changes are reported even where no file is new."""
-    calls = (vertex for expression in entry.index.bound for vertex in walk(expression) if isinstance(vertex, Call))
-    return any((call.implementation or "").startswith("python:") for call in calls)
 
 
 def _number(snapshot: Snapshot | None) -> int:

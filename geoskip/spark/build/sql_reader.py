@@ -26,9 +26,9 @@ from geoskip.indexes.base import Index, Summary
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import IndexEntry
-from geoskip.predicates import Call, walk
 from geoskip.report import count_of
 from geoskip.sources.arrow_reader import FileResult, RowSummaries
+from geoskip.sources.bound_indexes import calls_python
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import MALFORMED, plain_uri
 from geoskip.spark.analysis import arrow_type
@@ -48,8 +48,7 @@ _KINDS = (MinMax, ValueList)
 
 def needs_no_python(index: Index) -> bool:
     """Test whether aggregates can collect an index: a MinMax or ValueList without Python functions."""
-    calls = (vertex for bound in index.bound for vertex in walk(bound) if isinstance(vertex, Call))
-    return type(index) in _KINDS and not any((call.implementation or "").startswith("python:") for call in calls)
+    return type(index) in _KINDS and not calls_python(index)
 
 
 def read_through_aggregates(
