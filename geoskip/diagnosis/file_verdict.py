@@ -192,10 +192,7 @@ def _values_text(condition: LabelledCondition, clause: Clause, row: int) -> str:
 
 def _row_of(path: str, decision: Decision) -> int | None:
     """The number of a file in a decision's snapshot, or None."""
-    files = decision.snapshot.files
-    numbers: dict[str, int] = files.cached(
-        "numbers", lambda: {name: number for number, name in enumerate(files.column("path").to_pylist())}
-    )
+    numbers = decision.snapshot.files.numbers()
     return next((numbers[name] for name in _names(path, decision) if name in numbers), None)
 
 

@@ -256,6 +256,14 @@ class FileMetadata:
         """All stored columns, without caching them."""
         return self._load(None)
 
+    def paths(self) -> list[str]:
+        """Paths as they are stored, in the order of the files' numbers."""
+        return self.cached("paths", lambda: self.column("path").to_pylist())
+
+    def numbers(self) -> dict[str, int]:
+        """Number of each file by its path as it is stored."""
+        return self.cached("numbers", lambda: {path: number for number, path in enumerate(self.paths())})
+
     def paths_text(self, *, etags: bool = False) -> bytes:
         """Files as UTF-8 lines ``size mtime path``, in the order of their numbers, for the JVM.
 

@@ -177,8 +177,7 @@ class ScanCondition:
         if not self.folders:
             return np.zeros(len(snapshot.files), dtype=np.int64)
         root = snapshot.header.root.rstrip("/") + "/"
-        paths = snapshot.files.cached("names", lambda: snapshot.files.column("path").to_pylist())
-        found = (self.place_of(path if ":/" in path else root + path) for path in paths)
+        found = (self.place_of(path if ":/" in path else root + path) for path in snapshot.files.paths())
         return np.array([-2 if place is None else place for place in found], dtype=np.int64)
 
     def _evaluator(

@@ -308,7 +308,7 @@ class Bridge:
         skipped = np.flatnonzero(np.logical_or.reduce(masks))
         if path is None or len(skipped) > max_rechecks(request["settings"]):
             return None
-        names = snapshot.files.cached("names", lambda: snapshot.files.column("path").to_pylist())
+        names = snapshot.files.paths()
         etags = snapshot.files.cached("etags", lambda: snapshot.files.column("etag").to_pylist())
         changed = np.zeros(len(names), dtype=bool)
         prefix = path.rstrip("/") + "/"

@@ -253,8 +253,5 @@ def _lost_file(decisions: Sequence[Decision], roots: Sequence[str], file: str, r
 
 def _number_of(file: str, root: str, decision: Decision) -> int | None:
     """Number of a file in a decision's snapshot, or None."""
-    files = decision.snapshot.files
-    names: dict[str, int] = files.cached(
-        "numbers", lambda: {name: number for number, name in enumerate(files.column("path").to_pylist())}
-    )
+    names = decision.snapshot.files.numbers()
     return names.get(file, names.get(file.removeprefix(root.rstrip("/") + "/")))
