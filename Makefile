@@ -59,6 +59,7 @@ test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the tests with Spar
 test-wheel: check-java venv  ## wheel and sdist built and installed bare, the quick start run there
 	@$(WITH_JAVA) .ci/test-wheel .venv/bin/python
 
+soak: export PYTEST_ADDOPTS = -o faulthandler_timeout=7200
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
 	@for round in 1 2 3 4 5; do GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'hypothesis and not spark' || exit 1; done
 	@$(WITH_JAVA) GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m '$(JVM)'
