@@ -159,6 +159,9 @@ class PartFile:
     def __post_init__(self) -> None:
         if any(a >= b for a, b in pairwise((-1, *self.removed, self.rows))):
             raise MetadataError(f"the removed rows of {self.name} are not ascending numbers of its {self.rows} rows")
+        names = {column.name for column in self.columns.values()}
+        if len(names) < len(self.columns):
+            raise MetadataError(f"{self.name} has {len(self.columns)} columns with {len(names)} names")
 
     @property
     def rows_left(self) -> int:

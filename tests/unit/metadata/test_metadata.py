@@ -122,6 +122,12 @@ def test_an_index_stores_a_struct(arrow):
         replace(entry(), arrow=arrow)
 
 
+def test_a_part_has_each_column_once():
+    (part,) = HEADER.parts
+    with pytest.raises(MetadataError, match="2 columns with 1 names"):
+        replace(part, columns={"i0": part.columns["i0"], "i1": part.columns["i0"]})
+
+
 def test_a_newer_format_is_refused_by_both_numbers():
     with pytest.raises(MetadataError, match=rf"format {FORMAT + 1}.* up to {FORMAT}"):
         Header.from_json({"format": FORMAT + 1})
