@@ -62,8 +62,7 @@ class HadoopFolder:
         self.location = uri.rstrip("/")
 
     def names(self, sub: str) -> list[str]:
-        with _os_errors():
-            jvm, system = self._system()
+        with self._connected() as (jvm, system):
             try:
                 found = system.listStatus(self._path(jvm, sub))
             except Py4JJavaError as error:
@@ -73,8 +72,7 @@ class HadoopFolder:
             return _names(jvm, found)
 
     def read(self, name: str, limit: int) -> bytes:
-        with _os_errors():
-            jvm, system = self._system()
+        with self._connected() as (jvm, system):
             stream = system.open(self._path(jvm, name))
             try:
                 bounded = _class(jvm, "org.apache.commons.io.input.BoundedInputStream")(stream, limit)
@@ -83,8 +81,7 @@ class HadoopFolder:
                 stream.close()
 
     def create(self, name: str, data: bytes) -> None:
-        with _os_errors():
-            jvm, system = self._system()
+        with self._connected() as (jvm, system):
             path = self._path(jvm, name)
             scheme = str(system.getUri().getScheme())
             if scheme in _RENAMES_EXCLUSIVELY:
@@ -136,8 +133,7 @@ class HadoopFolder:
         return FileExistsError(f"{path.getName()} exists in {self.location}")
 
     def put(self, name: str, source: Path) -> None:
-        with _os_errors():
-            jvm, system = self._system()
+        with self._connected() as (jvm, system):
             local = _class(jvm, _PATH)(f"file:{source.absolute()}")
             system.copyFromLocalFile(False, True, local, self._path(jvm, name))
 
@@ -146,8 +142,7 @@ class HadoopFolder:
         try:
             os.utime(kept)
         except FileNotFoundError:
-            with _os_errors():
-                jvm, system = self._system()
+            with self._connected() as (jvm, system):
                 scratch = kept.with_name(uuid.uuid4().hex)
                 target = _class(jvm, _PATH)(f"file:{scratch}")
                 system.copyToLocalFile(False, self._path(jvm, name), target, True)
@@ -156,22 +151,22 @@ class HadoopFolder:
         return kept
 
     def delete(self, name: str) -> None:
-        with _os_errors():
-            jvm, system = self._system()
+        with self._connected() as (jvm, system):
             system.delete(self._path(jvm, name), True)
 
     def exists(self, name: str) -> bool:
-        with _os_errors():
-            jvm, system = self._system()
+        with self._connected() as (jvm, system):
             return bool(system.exists(self._path(jvm, name)))
 
-    def _system(self) -> tuple[Any, Any]:
-        """JVM, and the session's client of the file system."""
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[Any, Any]]:
+        """JVM, and the session's client of the file system, whose exceptions become OSErrors in the block."""
         spark: Any = SparkSession._instantiatedSession
         if spark is None:
             raise OSError(f"{self.location} is reached through Spark's client, and there is no session")
-        conf = spark._jsparkSession.sessionState().newHadoopConf()
-        return spark._jvm, _class(spark._jvm, _PATH)(self.location).getFileSystem(conf)
+        with _os_errors():
+            conf = spark._jsparkSession.sessionState().newHadoopConf()
+            yield spark._jvm, _class(spark._jvm, _PATH)(self.location).getFileSystem(conf)
 
     def _path(self, jvm: Any, name: str) -> Any:
         return _class(jvm, _PATH)(f"{self.location}/{name}")

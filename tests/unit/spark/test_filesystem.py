@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
@@ -70,7 +71,7 @@ class Azure:
 @pytest.fixture
 def azure(monkeypatch: pytest.MonkeyPatch) -> Azure:
     system = Azure()
-    monkeypatch.setattr(HadoopFolder, "_system", lambda folder: (Jvm(), system))
+    monkeypatch.setattr(HadoopFolder, "_connected", lambda folder: nullcontext((Jvm(), system)))
     return system
 
 
