@@ -24,7 +24,7 @@ import numpy as np
 
 from geoskip.advisor.condition_text import shape_of
 from geoskip.clauses import KEEP_ALL, Mask
-from geoskip.indexes.base import Index, is_own
+from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import repair_advice
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.planner import Decision, decide
@@ -44,7 +44,14 @@ from geoskip.sources.dependencies import (
 from geoskip.sources.listed_files import local_etag
 from geoskip.sources.settings import apply_cache_size, cache_ttl, max_rechecks, setting_problems
 from geoskip.spark.catalog import KEYS, DatasetCatalog, key_of
-from geoskip.spark.rule.decision_cache import DecisionCache, Decisions, has_rules_of_others, is_reproducible, lost_rows
+from geoskip.spark.rule.decision_cache import (
+    DecisionCache,
+    Decisions,
+    has_rules_of_others,
+    is_reproducible,
+    is_settled,
+    lost_rows,
+)
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, parse_template, parts_of
 from geoskip.stores.log_files import local_path
@@ -85,7 +92,7 @@ class Bridge:
         try:
             if request.startswith("files "):
                 snapshot = self.known.by_key(request[6:])
-                return _lines(snapshot) if snapshot else ""
+                return snapshot.files.paths_text(etags=True).decode("utf-8") if snapshot else ""
             if request.startswith("shape "):
                 conditions = json.loads(request[6:].partition("\n")[0])["conditions"]
                 return shape_of(And(tuple(parts_of(conditions, Translator(), []))))
@@ -273,7 +280,7 @@ class Bridge:
         usable: list[Index] = []
         for entry in entries:
             why = current().quarantine.get(name_of(entry.name, root))
-            if why is None and (entry.name not in checked or not _is_settled(entry)):
+            if why is None and (entry.name not in checked or not is_settled(entry.index)):
                 checked[entry.name] = reason_unusable(root, snapshot.header, entry, request)
             why = why or checked[entry.name]
             if why is None:
@@ -320,11 +327,6 @@ class Bridge:
         return changed
 
 
-def _lines(snapshot: Snapshot) -> str:
-    """Format the files for the JVM, which compares their fingerprints with a listing's."""
-    return snapshot.files.paths_text(etags=True).decode("utf-8")
-
-
 def _relevant_entries(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[IndexEntry]:
     """The indexes over columns that the query's conditions read, in their order: of thousands, a few.
 
@@ -345,15 +347,6 @@ def _by_column(entries: Sequence[IndexEntry]) -> dict[str, list[int]]:
         for name in set[str]().union(*map(top_level_columns, entry.index.bound)) or ("",):
             found.setdefault(name, []).append(number)
     return found
-
-
-def _is_settled(entry: IndexEntry) -> bool:
-    """True if a snapshot and a query's environment decide once whether an index may be used.
-
-    What defines a type of users' own may change while the driver runs, and so may what others need to answer.
-    """
-    kind = type(entry.index)
-    return kind.unavailable is Index.unavailable and is_own(kind)
 
 
 def _quarantine_running(run: _Running, now: float) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from geoskip.clauses import Mask
-from geoskip.indexes.base import Index
+from geoskip.indexes.base import Index, is_own
 from geoskip.metadata import Snapshot
 from geoskip.planner import Decision
 from geoskip.predicates import Call, Predicate, walk
@@ -179,10 +179,18 @@ def is_reproducible(
     calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))
     return (
         all(map(_is_of_catalyst, _nodes(conditions)))
-        and all(_is_own(type(index)) and type(index).unavailable is Index.unavailable for index in indexes)
+        and all(map(is_settled, indexes))
         and not has_rules_of_others(predicates, registry)
         and not any(registry.properties_of(call) for call in calls)
     )
+
+
+def is_settled(index: Index) -> bool:
+    """True if a snapshot and a query's environment decide once whether an index may be used.
+
+    What defines a type of users' own may change while the driver runs, and so may what others need to answer.
+    """
+    return type(index).unavailable is Index.unavailable and is_own(type(index))
 
 
 def has_rules_of_others(predicates: Iterable[Predicate], registry: Registry) -> bool:
