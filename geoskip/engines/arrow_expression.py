@@ -194,13 +194,11 @@ def _is_in(child: Any, given: Mapping[str, Any], builder: Builder) -> EngineCond
 def _widens(target: pa.DataType, column: Column) -> bool:
     """True for a cast that changes no value of a column, or raises, before a comparison with a constant."""
     kind = sql_type(column.type)
-    whole = kind.is_integral and pa.types.is_signed_integer(target) and target.bit_width // 8 >= _BYTES[kind.kind]
+    width = kind.values.stop.bit_length()
+    whole = kind.is_integral and pa.types.is_signed_integer(target) and target.bit_width >= width
     return bool(
         whole or (pa.types.is_float64(target) and (kind.is_floating or kind.kind in ("tinyint", "smallint", "int")))
     )
-
-
-_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 
 
 def constant_of(scalar: pa.Scalar, builder: Builder) -> Constant | EngineCondition:

@@ -116,7 +116,7 @@ def comparison(op: str, column: Column, constant: Constant, engine: Engine) -> t
     if (kind.kind, constant.kind) in (("string", "text"), ("binary", "binary")):
         if op in ("=", "!=") or kind.kind == "binary" or engine.orders_texts:
             literal = Literal(constant.value, kind.kind)
-            return _plain(op, column, literal), _plain(NEGATED[op], column, literal)
+            return compared(op, column, literal), compared(NEGATED[op], column, literal)
         return f"{unused} or an enumeration, which has another order"
     interval = _interval(kind, constant, engine)
     if interval is None:
@@ -165,7 +165,7 @@ def _float(op: str, column: Column, value: Fraction | float, engine: Engine) -> 
 
     def holds(op: str) -> Predicate:
         if exact or op == "=":
-            return _plain(op, column, literal)
+            return compared(op, column, literal)
         return Not(IsNull(column)) if op == "!=" else Comparison(op if "=" in op else f"{op}=", column, literal)
 
     nan = [is_nan(column)] if engine.ieee and op in (">", ">=") else []
@@ -224,11 +224,12 @@ def _step(op: str, column: Column, kind: SqlType, number: int) -> Predicate:
         holds = op == "!=" or (op in ("<", "<=")) is above
         return Not(IsNull(column)) if holds and op != "=" else FALSE
     value = Decimal(number).scaleb(-kind.scale, _DIGITS) if kind.is_decimal else number
-    return _plain(op, column, Literal(value, kind.name))
+    return compared(op, column, Literal(value, kind.name))
 
 
-def _plain(op: str, column: Column, literal: Literal) -> Predicate:
-    return Not(Comparison("=", column, literal)) if op == "!=" else Comparison(op, column, literal)
+def compared(op: str, left: Predicate, right: Predicate) -> Predicate:
+    """A comparison as Spark has it: ``!=`` is NOT ``=``."""
+    return Not(Comparison("=", left, right)) if op == "!=" else Comparison(op, left, right)
 
 
 def is_nan(column: Column) -> Predicate:

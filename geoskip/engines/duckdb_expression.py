@@ -26,16 +26,8 @@ from geoskip.engines.duckdb_constants import EXACT_IN, fits, is_exact, scale_of,
 from geoskip.engines.duckdb_geometries import distance_compared, shape, spatial_operand
 from geoskip.engines.duckdb_scopes import Json, fold_case
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
-from geoskip.predicates import (
-    Call,
-    Column,
-    Contains,
-    EndsWith,
-    Like,
-    Predicate,
-    StartsWith,
-    normalise,
-)
+from geoskip.predicates import FLIPPED, Call, Column, Contains, EndsWith, Like, Predicate, StartsWith, normalise
+from geoskip.types import sql_type
 
 _COMPARISONS = {
     "COMPARE_EQUAL": "=", "COMPARE_NOTEQUAL": "!=", "COMPARE_LESSTHAN": "<", "COMPARE_GREATERTHAN": ">",
@@ -45,9 +37,7 @@ _TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
     "starts_with": StartsWith, "prefix": StartsWith, "^@": StartsWith,
     "ends_with": EndsWith, "suffix": EndsWith, "contains": Contains,
 }  # fmt: skip
-_WHOLE = frozenset(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"))
 _WIDTHS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 UTC = frozenset(("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Etc/UCT", "UCT", "Zulu"))
 """Names of the zone in which no time is shifted."""
 _DIGITS = Context(prec=76)
@@ -129,7 +119,7 @@ class _ConditionReader:
         found = value["value"]
         if isinstance(found, dict):  # 128 bits
             found = (found["upper"] << 64) | found["lower"]
-        if kind in _WHOLE and isinstance(found, int):
+        if kind in _WIDTHS and isinstance(found, int):
             return Constant.number("integer", found)
         if kind == "DECIMAL" and isinstance(found, int):
             return Constant.number("decimal", Decimal(found).scaleb(-about["scale"], _DIGITS))
@@ -153,19 +143,17 @@ class _ConditionReader:
                 found = text_as(kind, text, utc=self.utc)
                 if found is not None:
                     return found
-            case Constant("integer", value) if kind in _WHOLE:
+            case Constant("integer", value) if kind in _WIDTHS:
                 return part
             case Constant("integer", value) if kind == "DOUBLE" and abs(value) <= 1 << 53:
                 return Constant("float", float(value))
             case Constant("decimal", value) if kind == "DOUBLE" and is_exact(value, "double"):
                 return Constant("float", float(value))
-            case Column(_, source) if _BITS.get(str(source), 999) <= _WIDTHS.get(kind, 0):
+            case Column(_, source) if 0 < sql_type(source).values.stop.bit_length() <= _WIDTHS.get(kind, 0):
                 return part
             case Column(_, "boolean") | EngineCondition() if kind == "BOOLEAN":
                 return part
-            case Column(_, "double") if kind == "DOUBLE":
-                return part
-            case Column(_, "string") if kind == "VARCHAR":
+            case Column(_, source) if (source, kind) in (("double", "DOUBLE"), ("string", "VARCHAR")):
                 return part
             case Column(_, "date") if kind == "TIMESTAMP":
                 return Rounded(part)
@@ -195,9 +183,7 @@ class _ConditionReader:
                 found = text_as("TIMESTAMP", constant.value, utc=self.utc)
             case "timestamp", "text":
                 found = self._as_column(column, zoned_time(constant.value, utc=self.utc) or Constant("odd text"))
-            case "timestamp_ntz", "date":
-                found = Constant("time", constant.value * _MICROSECONDS)
-            case "timestamp", "date" if self.utc:
+            case (("timestamp_ntz" | "timestamp"), "date") if self.utc or kind == "timestamp_ntz":
                 found = Constant("time", constant.value * _MICROSECONDS)
             case ("timestamp", "zoned time") | (("date" | "timestamp_ntz"), "time"):
                 found = Constant("time", constant.value)
@@ -220,7 +206,7 @@ class _ConditionReader:
 
     def _compare(self, op: str, left: Any, right: Any) -> EngineCondition:
         if isinstance(left, Constant) and isinstance(right, Call):
-            left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
+            left, right, op = right, left, FLIPPED.get(op, op)
         if isinstance(left, Call):
             return distance_compared(self.builder, op, left, right)
         return self.builder.compare(op, *self._match_operands(left, right))

@@ -14,10 +14,10 @@ from typing import Any
 import shapely
 
 from geoskip.engines.agreed_functions import spatial_call
-from geoskip.engines.constant_bounds import NEGATED, Constant
+from geoskip.engines.constant_bounds import NEGATED, Constant, compared
 from geoskip.engines.duckdb_constants import number_of
 from geoskip.engines.implied_conditions import Builder, EngineCondition
-from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate
+from geoskip.predicates import Call, Column, Literal, Not, Predicate
 from geoskip.types import sql_type
 
 _OF_TWO = frozenset(
@@ -28,7 +28,6 @@ _OF_TWO = frozenset(
     )
 )
 """Functions of two geometries that mean what the shapely-backed ones of their names mean."""
-_WHOLE = frozenset(("tinyint", "smallint", "int", "bigint"))
 
 
 def spatial_operand(builder: Builder, name: str, parts: Sequence[Any]) -> Any:
@@ -50,7 +49,7 @@ def spatial_operand(builder: Builder, name: str, parts: Sequence[Any]) -> Any:
         case "st_makeenvelope", [_, _, _, _] if None not in numbers:
             return shape(builder, shapely.box, *numbers)
         case (("st_point" | "st_makepoint"), [Column() as x, Column() as y]):
-            if all(sql_type(side.type).is_floating or str(side.type) in _WHOLE for side in (x, y)):
+            if all(kind.is_floating or kind.is_integral for kind in (sql_type(x.type), sql_type(y.type))):
                 return _call("ST_Point", x, y)
         case _, [left, right] if name in _OF_TWO:
             if (pair := _pair(left, right)) is not None:
@@ -88,11 +87,7 @@ def distance_compared(builder: Builder, op: str, call: Call, constant: Any) -> E
     if limit is None or call.type != "double":
         return builder.unknown(f"{call.name} beside {constant} is not used")
     literal = Literal(limit, "double")
-    return EngineCondition(_compares(op, call, literal), _compares(NEGATED[op], call, literal))
-
-
-def _compares(op: str, left: Predicate, right: Literal) -> Predicate:
-    return Not(Comparison("=", left, right)) if op == "!=" else Comparison(op, left, right)
+    return EngineCondition(compared(op, call, literal), compared(NEGATED[op], call, literal))
 
 
 def _pair(left: Any, right: Any) -> tuple[Predicate, Predicate] | None:

@@ -27,6 +27,7 @@ from geoskip.engines.constant_bounds import (
     NEGATED,
     Constant,
     Engine,
+    compared,
     comparison,
     conjunction,
     disjunction,
@@ -36,6 +37,7 @@ from geoskip.engines.constant_bounds import (
 from geoskip.errors import UnknownColumnError
 from geoskip.predicates import (
     FALSE,
+    FLIPPED,
     TRUE,
     Column,
     Comparison,
@@ -55,7 +57,6 @@ from geoskip.types import SqlType, sql_type
 
 _LARGEST = 10_000
 """Vertices of a condition, beyond which it is left out: XOR doubles what is below it."""
-_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True)
@@ -310,16 +311,14 @@ class Builder:
             Columns, constants, conditions, or what this module makes of columns.
         """
         match left, right:
-            case Constant("null"), _:
-                return EngineCondition(FALSE, FALSE)
-            case _, Constant("null"):
+            case (Constant("null"), _) | (_, Constant("null")):
                 return EngineCondition(FALSE, FALSE)
             case (Rounded(column), Constant()):
                 return self.compare(op, column, right)
             case (YearOf(column), Constant("integer", value)) if 1900 < value < 9999:
                 return self._year(op, column, int(value))
             case Constant(), Column() | Rounded() | YearOf():
-                return self.compare(_MIRRORED[op], right, left)
+                return self.compare(FLIPPED.get(op, op), right, left)
             case Column(_, kind), Column(_, other):
                 return self._columns(op, left, right, sql_type(kind), sql_type(other))
             case (EngineCondition() | Column(_, "boolean")) as part, Constant("boolean", value) if op in ("=", "!="):
@@ -388,8 +387,7 @@ class Builder:
             nans = [is_nan(side) for side in (left, right)]
 
         def holds(op: str, *, negated: bool) -> Predicate:
-            found = Not(Comparison("=", left, right)) if op == "!=" else Comparison(op, left, right)
-            return disjunction([found, *(nans if negated else [])])
+            return disjunction([compared(op, left, right), *(nans if negated else [])])
 
         return EngineCondition(holds(op, negated=op == "!="), holds(NEGATED[op], negated=op != "!="))
 

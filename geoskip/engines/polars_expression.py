@@ -56,7 +56,6 @@ _COARSEST = 1000
 """A column may have milliseconds, to which a literal is cut."""
 _SIGNED = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
 _WHOLE = frozenset({*_SIGNED, "UInt8", "UInt16", "UInt32", "UInt64", "Int128"})
-_WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _DIGITS = Context(prec=76)
 Json = Any
 
@@ -239,7 +238,7 @@ class _JsonExpression:
         if isinstance(part, Column):
             kind = sql_type(part.type)
             match dtype:
-                case str() if kind.is_integral and _SIGNED.get(dtype, 0) >= _WIDTHS[kind.kind]:
+                case str() if kind.is_integral and _SIGNED.get(dtype, 0) >= kind.values.stop.bit_length():
                     return part
                 case "Float64" if kind.is_floating or kind.is_integral:
                     return Rounded(part)

@@ -27,7 +27,7 @@ from math import ulp
 from typing import Any
 
 from geoskip.engines.agreed_functions import CATALYST
-from geoskip.engines.constant_bounds import NEGATED, Constant, conjunction, disjunction
+from geoskip.engines.constant_bounds import NEGATED, Constant, compared, conjunction, disjunction
 from geoskip.engines.extras import require_package
 from geoskip.engines.implied_conditions import EngineCondition, Rounded
 from geoskip.engines.sql_operands import ColumnSum, SqlOperands, StartOfUnit, TextLiteral, quoting_hint
@@ -35,10 +35,10 @@ from geoskip.engines.time_texts import DAY, SqlTime, instant_of, is_utc, starts,
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import (
     FALSE,
+    FLIPPED,
     TRUE,
     Call,
     Column,
-    Comparison,
     Contains,
     EndsWith,
     IsNull,
@@ -56,7 +56,6 @@ from geoskip.types import sql_type
 _DIALECTS = ("spark", "duckdb")
 _COMPARISONS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _CONSTANTS = (Constant, TextLiteral, SqlTime)
-_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def predicate_of_sql(
@@ -166,7 +165,9 @@ class SqlTranslator(SqlOperands):
             if isinstance(subject, Column):
                 found = self.builder.is_null(subject)
             elif type(part).__name__ == "Paren" and type(part.this).__name__ in _CONDITIONS | _COMPARISONS.keys():
-                found = self._is_unknown(self.condition(part), part)
+                inner = self.condition(part)
+                null = self._null_of(inner, part)
+                found = EngineCondition(null, disjunction([inner.true, inner.false]), inner.size)
             else:
                 return self.not_used(node)
         elif value == "Boolean" and type(part).__name__ in ("Paren", "Column"):
@@ -176,10 +177,6 @@ class SqlTranslator(SqlOperands):
         else:
             return self.not_used(node)
         return found.negate() if negated else found
-
-    def _is_unknown(self, inner: EngineCondition, node: Any) -> EngineCondition:
-        null = self._null_of(inner, node)
-        return EngineCondition(null, disjunction([inner.true, inner.false]), inner.size)
 
     def _null_of(self, inner: EngineCondition, node: Any) -> Predicate:
         """Return what holds where a condition is NULL: one of its columns is, if it has no NULL itself."""
@@ -194,18 +191,17 @@ class SqlTranslator(SqlOperands):
         left, right = self.operand(node.this), self.operand(node.expression)
         if not _has_only(node, "this", "expression"):
             return self.not_used(node)
-        if isinstance(left, Constant | TextLiteral | SqlTime):
+        if isinstance(left, _CONSTANTS):
             left, right = right, left
         if not isinstance(left, Column):
             return self.not_used(node)
         if isinstance(right, Constant) and right.kind == "null":
             return self.builder.is_null(left)
+        same = self.compare("=", left, right, node)
         if isinstance(right, Column):
-            same = self.compare("=", left, right, node)
             nulls = conjunction([IsNull(left), IsNull(right)])
             one_null = disjunction([IsNull(left), IsNull(right)])
             return EngineCondition(disjunction([same.true, nulls]), disjunction([same.false, one_null]), same.size)
-        same = self.compare("=", left, right, node)
         return EngineCondition(same.true, disjunction([same.false, IsNull(left)]), same.size)
 
     def _nullsafeneq(self, node: Any) -> EngineCondition:
@@ -299,10 +295,8 @@ class SqlTranslator(SqlOperands):
         node
             The comparison in sqlglot's tree, for the sentence on one that is not used.
         """
-        if isinstance(left, Constant | TextLiteral | SqlTime) and not isinstance(
-            right, Constant | TextLiteral | SqlTime
-        ):
-            left, right, op = right, left, _MIRRORED[op]
+        if isinstance(left, _CONSTANTS) and not isinstance(right, _CONSTANTS):
+            left, right, op = right, left, FLIPPED.get(op, op)
         match left, right:
             case (Constant("null"), _) | (_, Constant("null")):
                 return EngineCondition(FALSE, FALSE)
@@ -320,8 +314,8 @@ class SqlTranslator(SqlOperands):
             case ColumnSum(column, by), Constant("integer", value):
                 return self._compare_sum(op, column, by, int(value))
             case Call() as call, Constant("integer" | "decimal" | "float", value) if call.type == "double":
-                found = _comparison(op, call, Literal(float(value), "double"))
-                return EngineCondition(found, _comparison(NEGATED[op], call, Literal(float(value), "double")))
+                number = Literal(float(value), "double")
+                return EngineCondition(compared(op, call, number), compared(NEGATED[op], call, number))
         return self.not_used(node)
 
     def _compare_near(self, op: str, part: Column | Rounded, value: float) -> EngineCondition:
@@ -416,7 +410,7 @@ class SqlTranslator(SqlOperands):
         literal = Literal(value, kind if value in sql_type(kind).values else "bigint")
         if literal.type != kind:
             return self.unknown(f"{column} + {by} is not used: it is compared with a larger type")
-        return EngineCondition(_comparison(op, total, literal), _comparison(NEGATED[op], total, literal))
+        return EngineCondition(compared(op, total, literal), compared(NEGATED[op], total, literal))
 
 
 _CONDITIONS = frozenset(
@@ -440,10 +434,6 @@ _LIKE_ARGUMENTS = ("this", "expression", "negate")
 def _has_only(node: Any, *names: str) -> bool:
     """True where a node has no further settings, which a newer parser may add."""
     return all(name in names or not value for name, value in node.args.items())
-
-
-def _comparison(op: str, left: Predicate, literal: Literal) -> Predicate:
-    return Not(Comparison("=", left, literal)) if op == "!=" else Comparison(op, left, literal)
 
 
 def _year_start(year: int) -> int:
