@@ -23,6 +23,7 @@ from geoskip.engines.matched_snapshot import check_store
 from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, has_grown, own_folder, state_of
 from geoskip.engines.parquet_dataset import types_of as types_of_columns
 from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values
+from geoskip.engines.usable_indexes import READ_ALIKE
 from geoskip.errors import (
     DatasetNotFoundError,
     InvalidSpecificationError,
@@ -66,15 +67,6 @@ _ENGINE = f"pyarrow {pa.__version__}"
 _MODES = ("incremental", "full", "quick")
 _CHUNK = 64
 """Files that a thread reads at a time."""
-_AS_SPARK_HAS = {
-    "spark.sql.parquet.binaryAsString": ("false",),
-    "spark.sql.parquet.int96AsTimestamp": ("true",),
-    "spark.sql.parquet.int96TimestampConversion": ("false",),
-    "spark.sql.legacy.parquet.nanosAsLong": ("false",),
-    "spark.sql.parquet.int96RebaseModeInRead": ("corrected", "exception"),
-    "spark.sql.parquet.datetimeRebaseModeInRead": ("corrected", "exception"),
-}
-"""Values of Spark's settings under which files can be read without it."""
 
 
 def build(
@@ -324,7 +316,7 @@ class ParquetData:
                         "geoskip.dataset(spark, path).create_index(...)"
                     )
         for name, value in entry.depends.items():
-            differs = name in _AS_SPARK_HAS and value.lower() not in _AS_SPARK_HAS[name]
+            differs = name in READ_ALIKE and value.lower() not in READ_ALIKE[name]
             if differs or (name.startswith(SETTINGS_OF) and value != "{}"):
                 raise NeedsSparkError(
                     f"{index} needs Spark: the metadata were made with {name}={value}, which only Spark follows"

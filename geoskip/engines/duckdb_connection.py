@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from geoskip.engines.duckdb_expression import UTC, predicate_of_duckdb
+from geoskip.engines.duckdb_expression import predicate_of_duckdb
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_functions import SQL_TYPES, on_arrow
 from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, fold_case
@@ -40,6 +40,7 @@ from geoskip.engines.duckdb_statement import (
 )
 from geoskip.engines.extras import require_package
 from geoskip.engines.folder_listing import locate
+from geoskip.engines.time_texts import is_utc
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate
 from geoskip.registry.installed import offered_by_name
@@ -319,7 +320,7 @@ class _Statement:
             self.scans.append(self.files.all(parquet, names, reasons))
             return parquet.text(names) if parquet.folder else None
         by_file = bool(_BY_FILE.search(self.whole))
-        zoned = self.facts.zone not in UTC
+        zoned = not is_utc(self.facts.zone)
         answer = self.files.narrow(parquet, names, predicate, by_file=by_file, zoned=zoned)
         self.scans.append(replace(answer.scan, noted=(*reasons, *answer.scan.noted)))
         return None if answer.scan.files_kept == len(names) and not parquet.folder else answer.text

@@ -10,6 +10,7 @@ from typing import Any
 from geoskip.engines.constant_bounds import Constant
 from geoskip.types import sql_type
 
+_DOUBLE_TEXT = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?|nan|-?inf(inity)?", re.IGNORECASE | re.ASCII)
 _DAY_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?")
 _ZONED_TEXT = re.compile(rf"({_TIME_TEXT.pattern})([+-]\d{{2}}(?::\d{{2}})?)")
@@ -29,15 +30,11 @@ def text_as(kind: str, text: str, *, utc: bool) -> Constant | None:
             return Constant("text", text)
         case "BOOLEAN" if text in ("t", "f", "true", "false"):
             return Constant("boolean", text.startswith("t"))
-        case "DOUBLE" if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", text):
-            return Constant("float", float(text))
-        case "DOUBLE" if text.lower() in ("nan", "inf", "-inf", "infinity", "-infinity"):
+        case "DOUBLE" if _DOUBLE_TEXT.fullmatch(text):
             return Constant("float", float(text))
         case "DATE" if _DAY_TEXT.fullmatch(text):
             return _day(text)
-        case "TIMESTAMP" if _TIME_TEXT.fullmatch(text):
-            return _moment("time", text)
-        case "TIMESTAMP" if _DAY_TEXT.fullmatch(text):
+        case "TIMESTAMP" if _TIME_TEXT.fullmatch(text) or _DAY_TEXT.fullmatch(text):
             return _moment("time", text)
         case "TIMESTAMP WITH TIME ZONE":
             return zoned_time(text, utc=utc)

@@ -26,6 +26,7 @@ from geoskip.engines.duckdb_constants import EXACT_IN, fits, is_exact, scale_of,
 from geoskip.engines.duckdb_geometries import distance_compared, shape, spatial_operand
 from geoskip.engines.duckdb_scopes import Json, fold_case
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
+from geoskip.engines.time_texts import is_utc
 from geoskip.predicates import FLIPPED, Call, Column, Contains, EndsWith, Like, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
@@ -38,8 +39,6 @@ _TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
     "ends_with": EndsWith, "suffix": EndsWith, "contains": Contains,
 }  # fmt: skip
 _WIDTHS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
-UTC = frozenset(("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Etc/UCT", "UCT", "Zulu"))
-"""Names of the zone in which no time is shifted."""
 _DIGITS = Context(prec=76)
 _MICROSECONDS = 86_400_000_000
 
@@ -67,7 +66,7 @@ def predicate_of_duckdb(
         The predicate, and a sentence for each part that could not be used.
     """
     builder = Builder(columns, Engine(ieee=False))  # nanoseconds are cut to microseconds, not as Spark may cut them
-    reader = _ConditionReader(builder, time_zone in UTC, spatial)
+    reader = _ConditionReader(builder, is_utc(time_zone), spatial)
     try:
         found = builder.both([reader.visit(condition) for condition in conditions])
     except (KeyError, TypeError, ValueError, RecursionError) as error:  # the tree of another DuckDB

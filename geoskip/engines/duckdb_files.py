@@ -113,23 +113,11 @@ class ParquetFiles:
         and for an Iceberg table with columns that DuckDB does not find by their ids.
         """
         found = self._of_table(folder)
+        options: dict[str, str] = {}
         if found.columns is not None:
             options = {"schema": columns_by_id(found), "hive_partitioning": "false"}
-            text = "".join(f", {name} = {value}" for name, value in options.items())
-            return Parquet((folder,), text, frozenset(options), start, stop, alias, folder=folder)
-        if found.partitions is None:
-            return Parquet((folder,), "", frozenset(), start, stop, alias, folder=folder)
-        hive = {name: _OWN_TYPES.get(found.types.get(name, "")) for name in found.partitions.column_names}
-        for name, kind in hive.items():
-            if kind is None or not _are_in_paths(name, found.path, found.partitions[name]):
-                raise InvalidSpecificationError(
-                    f"{found.root} is a Delta table with a partition column {name} that DuckDB does not read from the "
-                    "paths of its files as Delta does; use geoskip.pyarrow_dataset() or geoskip.scan_polars()"
-                )
-        options = {"union_by_name": "true"}  # files of one table have the columns of the times when they were written
-        if hive:
-            types = ", ".join(f"{quote_name(name)}: {kind}" for name, kind in hive.items())
-            options |= {"hive_partitioning": "true", "hive_types": f"{{{types}}}"}
+        elif found.partitions is not None:
+            options = _options_of_delta(found)
         text = "".join(f", {name} = {value}" for name, value in options.items())
         return Parquet((folder,), text, frozenset(options), start, stop, alias, folder=folder)
 
@@ -137,13 +125,10 @@ class ParquetFiles:
         """The files of a registered dataset; those of a Delta table are those of its log."""
         return refuse_unlike(self._listing(*locate(folder)), "geoskip.duckdb()")
 
-    def columns(self, parquet: Parquet, names: Sequence[str]) -> list[tuple[str, str]]:
-        """Names and types of the columns that DuckDB gives a reader of these files, in order."""
-        return self._describe(parquet, names)
-
-    def _describe(
+    def columns(
         self, parquet: Parquet, names: Sequence[str], hive: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
+        """Names and types of the columns that DuckDB gives a reader of these files, in order."""
         by_all = "union_by_name" in parquet.named
         if not by_all and not any("=" in name for name in names):
             names = names[:1]
@@ -165,18 +150,10 @@ class ParquetFiles:
         types = ((name, _spark_type(kind)) for name, kind in self.columns(parquet, names))
         return {name: kind for name, kind in types if kind is not None and fold_case(name) not in left_out}
 
-    def all(self, parquet: Parquet, names: Sequence[str], reasons: Sequence[str], predicate: str = "") -> Scan:
-        """The report of a reader of all its files.
-
-        Parameters
-        ----------
-        parquet, names
-            The reader, and its files.
-        reasons, predicate
-            Reasons why none is skipped, and the condition as text.
-        """
+    def all(self, parquet: Parquet, names: Sequence[str], reasons: Sequence[str]) -> Scan:
+        """The report of a reader of all its files, with the reasons why none is skipped."""
         size = self._bytes(names)
-        return _scan(parquet, names, names, size, size, predicate, reasons)
+        return _scan(parquet, names, names, size, size, "", reasons)
 
     def narrow(self, parquet: Parquet, names: list[str], predicate: Predicate, *, by_file: bool, zoned: bool) -> Answer:
         """Return the reader of the files that may hold a row for which a predicate is TRUE.
@@ -282,16 +259,16 @@ class ParquetFiles:
         """The reader's text over the kept files, with the columns of all files, and the files that it reads."""
         if len(kept) == len(names):
             return parquet.text(names), names
-        columns = self._describe(parquet, names)
+        columns = self.columns(parquet, names)
         keys = {fold_case(key) for key in _path_keys(parquet, names)}
         hive = {name: kind for name, kind in columns if fold_case(name) in keys}
         if not kept:
-            if self._describe(parquet, names[:1], hive) == columns:
+            if self.columns(parquet, names[:1], hive) == columns:
                 return parquet.text(names[:1], hive, empty=not by_file), names[:1] if by_file else []
-        elif self._describe(parquet, kept, hive) == columns:
+        elif self.columns(parquet, kept, hive) == columns:
             return parquet.text(kept, hive), kept
         kept = kept if kept[:1] == names[:1] else [names[0], *kept]
-        if self._describe(parquet, kept, hive) == columns:
+        if self.columns(parquet, kept, hive) == columns:
             reasons.append("the first file is read, since DuckDB takes the columns from it")
             return parquet.text(kept, hive), kept
         reasons.append("all files are read: their columns differ, and DuckDB takes them from all of them")
@@ -371,6 +348,23 @@ def _times_of(predicate: Predicate) -> dict[str, str]:
     """The types of the columns of times in a predicate, by name."""
     columns = (vertex for vertex in walk(predicate) if isinstance(vertex, Column))
     return {each.name: each.type for each in columns if each.type in ("timestamp", "timestamp_ntz")}
+
+
+def _options_of_delta(found: FolderListing) -> dict[str, str]:
+    """The options by which a reader gives files of a Delta table the columns of the table."""
+    assert found.partitions is not None
+    hive = {name: _OWN_TYPES.get(found.types.get(name, "")) for name in found.partitions.column_names}
+    for name, kind in hive.items():
+        if kind is None or not _are_in_paths(name, found.path, found.partitions[name]):
+            raise InvalidSpecificationError(
+                f"{found.root} is a Delta table with a partition column {name} that DuckDB does not read from the "
+                "paths of its files as Delta does; use geoskip.pyarrow_dataset() or geoskip.scan_polars()"
+            )
+    options = {"union_by_name": "true"}  # files of one table have the columns of the times when they were written
+    if hive:
+        types = ", ".join(f"{quote_name(name)}: {kind}" for name, kind in hive.items())
+        options |= {"hive_partitioning": "true", "hive_types": f"{{{types}}}"}
+    return options
 
 
 def _are_in_paths(column: str, paths: pa.Array, values: pa.ChunkedArray) -> bool:

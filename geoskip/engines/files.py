@@ -94,7 +94,7 @@ def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadat
     root, below = locate(path)
     found = list_files(root, below)
     try:
-        snapshot = latest_snapshot(root, store_of(root, store, metadata))
+        snapshot = latest_snapshot(store_of(root, store, metadata))
     except MetadataError:  # the questions report it
         return found
     if snapshot is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.errors import InvalidSpecificationError
-from geoskip.metadata import Header, IndexEntry
+from geoskip.metadata import IndexEntry
 from geoskip.predicates import Column, Predicate, transform, walk
 from geoskip.sources.column_names import parts_of_name, quote_if_needed
 from geoskip.sources.dependencies import ID_OF
@@ -114,15 +114,10 @@ class IcebergColumns:
             above, kind = found.field_id, found.field_type
         return Column(".".join(parts), column.type or spark_type(kind))
 
-    def reason_unusable(self, entry: IndexEntry, header: Header, named: Predicate) -> str | None:
+    def reason_unusable(self, entry: IndexEntry, named: Predicate) -> str | None:
         """Reason why an index is not over the columns of now, by their ids and types, or None.
 
-        Parameters
-        ----------
-        entry, header
-            The index, and the header of its snapshot.
-        named
-            The condition, with lasting names.
+        ``named`` is the condition, with lasting names.
         """
         for name, value in entry.depends.items():
             column = name.removeprefix(ID_OF)

@@ -52,7 +52,7 @@ _snapshots: dict[int, tuple[Store, Snapshot]] = {}
 _MOST_SNAPSHOTS = 64
 
 
-def latest_snapshot(root: str, store: Store) -> Snapshot | None:
+def latest_snapshot(store: Store) -> Snapshot | None:
     """The latest snapshot in a store; kept, with what was derived from it, until there is a later one."""
     number = store.latest()
     if number is None:
@@ -87,7 +87,7 @@ def snapshot_or_reason(root: str, store: Store | None, metadata: str | None, rea
     """
     chosen = store_of(root, store, metadata)
     try:
-        snapshot = latest_snapshot(root, chosen)
+        snapshot = latest_snapshot(chosen)
     except MetadataError as error:
         reasons.append(f"the metadata in {chosen.location} could not be read: {error}{repair_advice(error)}")
         return None

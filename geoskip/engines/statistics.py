@@ -163,7 +163,7 @@ def statistics_of(store: Store) -> pa.Table:
         for entry in snapshot.header.entries
         for columns in _index_columns(entry, snapshot, sizes.get(entry.name, 0))
     ]
-    tables += [_table(base, _unread_columns(entry, snapshot)) for entry in snapshot.header.unread]
+    tables += [_table(base, _unread_columns(entry)) for entry in snapshot.header.unread]
     about = {"version": VERSION, "snapshot": snapshot.header.number, "root": snapshot.header.root}
     found = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
     return found.replace_schema_metadata({f"geoskip.statistics.{name}": str(value) for name, value in about.items()})
@@ -212,7 +212,7 @@ def _table(base: Columns, columns: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_arrays(values, schema=SCHEMA)
 
 
-def _unread_columns(entry: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+def _unread_columns(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of an index that cannot be read here: its names, and why nothing more is known."""
     name, spec = entry.get("name"), entry.get("index")
     kind = spec.get("kind") if isinstance(spec, dict) else None

@@ -104,7 +104,7 @@ def is_utc(zone: str | None) -> bool:
     >>> is_utc("Etc/UTC"), is_utc("Europe/London"), is_utc(None)
     (True, False, False)
     """
-    return zone in ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT")
+    return zone in ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Z", "Zulu")
 
 
 def instant_of(local: int, zone: str | None) -> int | None:

@@ -40,7 +40,7 @@ from geoskip.types import sql_type
 if TYPE_CHECKING:
     from geoskip.engines.iceberg_columns import IcebergColumns
 
-_NEEDED = {
+READ_ALIKE = {
     "spark.sql.parquet.binaryAsString": ("false",),
     "spark.sql.parquet.int96AsTimestamp": ("true",),
     "spark.sql.legacy.parquet.nanosAsLong": ("false",),
@@ -84,7 +84,7 @@ def usable(
             root, header, entry, agreed, columns
         )
         if why is None and columns is not None:
-            why = columns.reason_unusable(entry, header, named)
+            why = columns.reason_unusable(entry, named)
         if why is None and schema is not None:
             why = _reason_changed(entry, schema)
         if why is None:
@@ -140,7 +140,7 @@ def reason_unusable_here(
     if source.get("options"):
         return f"it was built with the reader options {source['options']}, which only Spark follows"
     for name, value in entry.depends.items():
-        if name in _NEEDED and value.lower() not in _NEEDED[name]:
+        if name in READ_ALIKE and value.lower() not in READ_ALIKE[name]:
             return f"it was built with {name}={value}, under which Spark reads other values than other readers"
         if name.startswith(DEFAULT_OF if by_id else (DEFAULT_OF, ID_OF)) and value != "None":
             what, _, column = name.partition(" of ")

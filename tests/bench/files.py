@@ -92,7 +92,7 @@ def measured(place: str) -> None:
         seconds[name] = time.perf_counter() - started
         return found
 
-    snapshot = latest_snapshot(place, store_of(place, None, None))
+    snapshot = latest_snapshot(store_of(place, None, None))
     assert snapshot is not None
     timed("compare", lambda: FileMatch.of(snapshot, listing))
 
