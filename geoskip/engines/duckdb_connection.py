@@ -20,9 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from geoskip.engines.duckdb_expression import predicate_of_duckdb
 from geoskip.engines.duckdb_files import ParquetFiles
-from geoskip.engines.duckdb_functions import SQL_TYPES, on_arrow
 from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, fold_case
 from geoskip.engines.duckdb_session import SPATIAL, Query, SessionFacts
 from geoskip.engines.duckdb_statement import (
@@ -43,14 +44,17 @@ from geoskip.engines.folder_listing import locate
 from geoskip.engines.time_texts import is_utc
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate
-from geoskip.registry.installed import offered_by_name
+from geoskip.registry.installed import OfferedFunction, offered_by_name
 from geoskip.report import Report, Scan
 from geoskip.stores.base import Store
+from geoskip.types import sql_type
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 _BY_FILE = re.compile(r"filename|file_row_number", re.IGNORECASE)
+_SQL_TYPES = {"binary": "BLOB", "string": "VARCHAR", "double": "DOUBLE", "boolean": "BOOLEAN", "int": "INTEGER"}
+"""DuckDB's names of Spark's types of results."""
 
 
 def duckdb(connection: DuckDBPyConnection | None = None) -> NarrowedConnection:
@@ -168,7 +172,7 @@ class NarrowedConnection:
         arrow = require_package("duckdb.func", "register_functions()").ARROW
         offered = {name: each for name, each in offered_by_name().items() if name.startswith("st_") and each.vectorised}
         for name, each in offered.items():
-            self.connection.create_function(name, on_arrow(each), None, SQL_TYPES[each.returns], type=arrow)
+            self.connection.create_function(name, _on_arrow(each), None, _SQL_TYPES[each.returns], type=arrow)
         self._files.own_functions = frozenset(offered)
         return sorted(offered)
 
@@ -251,6 +255,22 @@ class NarrowedConnection:
         scans = [replace(scan, planning_seconds=seconds) for scan in scans]
         self._report = Report(tuple(scans), tuple(statement.notes), lambda: {"sql": query})
         return text if text != query else None
+
+
+def _on_arrow(offered: OfferedFunction) -> Callable[..., pa.Array]:
+    """The function over Arrow arrays of equal length; null for a null argument.
+
+    >>> point, text = (_on_arrow(offered_by_name()[name]) for name in ("st_point", "st_astext"))
+    >>> text(point(pa.array([1.5, None]), pa.array([2.0, 2.0]))).to_pylist()
+    ['POINT (1.5 2)', None]
+    """
+
+    def over_arrays(*columns: Any) -> pa.Array:
+        series = [column.to_pandas() for column in columns]
+        found = offered.vectorised(*series) if offered.vectorised is not None else []
+        return pa.array(found, sql_type(offered.returns).arrow, from_pandas=True)
+
+    return over_arrays
 
 
 @dataclass

@@ -19,7 +19,17 @@ import pyarrow.compute as pc
 
 from geoskip.engines.folder_listing import FolderListing
 from geoskip.evaluation import outcomes, reads_only
-from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, CandidateValues, Outcomes, negation, physical
+from geoskip.evaluation.values import (
+    ANY,
+    IS_FALSE,
+    IS_NULL,
+    IS_TRUE,
+    CandidateValues,
+    Outcomes,
+    conjunction_outcomes,
+    negation,
+    physical,
+)
 from geoskip.predicates import FALSE, TRUE, And, Column, Literal, Not, Opaque, Or, Predicate, columns_of
 from geoskip.sources.listed_files import NULL_VALUE
 from geoskip.types import sql_type
@@ -108,9 +118,9 @@ class PartitionColumns:
     def _outcomes(self, node: Predicate) -> Outcomes:
         match node:
             case And(parts):
-                return _conjunction([self._outcomes(part) for part in parts])
+                return conjunction_outcomes([self._outcomes(part) for part in parts])
             case Or(parts):
-                return negation(_conjunction([negation(self._outcomes(part)) for part in parts]))
+                return negation(conjunction_outcomes([negation(self._outcomes(part)) for part in parts]))
             case Not(child):
                 return negation(self._outcomes(child))
             case Literal(value):
@@ -130,14 +140,6 @@ class PartitionColumns:
         where = np.asarray(values.indices.fill_null(len(distinct)))
         of_folder: Outcomes = np.concatenate([distinct, null])[where]
         return of_folder
-
-
-def _conjunction(parts: Sequence[Outcomes]) -> Outcomes:
-    """The outcomes of an AND: TRUE needs all, FALSE one, NULL one and no certain FALSE."""
-    every = np.bitwise_and.reduce([part & IS_TRUE for part in parts])
-    some = np.bitwise_or.reduce(parts)
-    may_be_null = np.logical_and.reduce([part & (IS_TRUE | IS_NULL) != 0 for part in parts])
-    return np.asarray(every | some & IS_FALSE | (some & IS_NULL) * may_be_null, dtype=np.uint8)
 
 
 _KNOWN = {IS_TRUE: TRUE, IS_FALSE: FALSE, IS_NULL: Literal(None, "boolean")}

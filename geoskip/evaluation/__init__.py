@@ -12,11 +12,11 @@ runs in one thread, and a clause caches its answer, because a report may need it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from geoskip.evaluation.values import (
     CandidateValues,
     Outcomes,
     ZoneTransitions,
+    conjunction_outcomes,
     direct_outcomes,
     is_bytes,
     like_outcomes,
@@ -188,25 +189,13 @@ def _part_outcomes(node: Predicate, over: Predicate, values: CandidateValues) ->
         case Not(child):
             return negation(outcomes(child, over, values))
         case And(parts):
-            return _all([outcomes(part, over, values) for part in parts])
+            return conjunction_outcomes([outcomes(part, over, values) for part in parts])
         case Or(parts):
-            return negation(_all([negation(outcomes(part, over, values)) for part in parts]))
+            return negation(conjunction_outcomes([negation(outcomes(part, over, values)) for part in parts]))
         case IsNull(And() | Or() | Not() | Comparison() | In() | Like() as condition):
             found = outcomes(condition, over, values)
             null, other = found & IS_NULL != 0, found & (IS_TRUE | IS_FALSE) != 0
-            return _bytes(null * IS_TRUE | other * IS_FALSE)
+            return np.asarray(null * IS_TRUE | other * IS_FALSE, dtype=np.uint8)
         case Like(child, pattern, escape) if child == over and is_bytes(values.array.type):
             return like_outcomes(values.array, pattern, escape)
     return np.full(len(values), ANY, dtype=np.uint8)
-
-
-def _all(parts: Sequence[Outcomes]) -> Outcomes:
-    """The outcomes of an AND: TRUE needs all, FALSE one, NULL one and no FALSE."""
-    every = np.bitwise_and.reduce([p & IS_TRUE for p in parts])
-    some = np.bitwise_or.reduce(parts)
-    open_ = np.logical_and.reduce([p & (IS_TRUE | IS_NULL) != 0 for p in parts])
-    return _bytes(every | some & IS_FALSE | some & IS_NULL * open_.astype(np.uint8))
-
-
-def _bytes(found: Any) -> Outcomes:
-    return np.asarray(found, dtype=np.uint8)

@@ -60,6 +60,14 @@ def negation(found: Outcomes) -> Outcomes:
 _SWAPPED = np.array([(b & IS_NULL) | (b & 1) << 1 | (b & 2) >> 1 for b in range(8)], dtype=np.uint8)
 
 
+def conjunction_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
+    """The outcomes of an AND: TRUE needs all, FALSE one, NULL one and no certain FALSE."""
+    every = np.bitwise_and.reduce([part & IS_TRUE for part in parts])
+    some = np.bitwise_or.reduce(parts)
+    may_be_null = np.logical_and.reduce([part & (IS_TRUE | IS_NULL) != 0 for part in parts])
+    return np.asarray(every | some & IS_FALSE | (some & IS_NULL) * may_be_null, dtype=np.uint8)
+
+
 def sort_order(array: pa.Array) -> NDArray[np.int64]:
     """The order of physical values: Spark's, with -0.0 before 0.0, NaN after all numbers, NULL last."""
     order: NDArray[np.int64]

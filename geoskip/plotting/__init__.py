@@ -30,6 +30,7 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import units_of
 from geoskip.planner import Decision
 from geoskip.plotting.drawing import FileBoxes, Limit, boxes_of, geobox_of, limits_of, shapes_of
+from geoskip.report import count_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -289,8 +290,8 @@ def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> 
     without = picture.boxes.kept_without
     alone = f", {without:,} of them without a box" if without else ""
     styles = (
-        (picture.boxes.skipped, SKIPPED, 0.10, 0.5, 1, f"skipped: {_files(skipped)}", skipped),
-        (picture.boxes.kept, KEPT, 0.22, 1.0, 2, f"kept: {_files(kept)}{alone}", kept),
+        (picture.boxes.skipped, SKIPPED, 0.10, 0.5, 1, f"skipped: {count_of(skipped, 'file')}", skipped),
+        (picture.boxes.kept, KEPT, 0.22, 1.0, 2, f"kept: {count_of(kept, 'file')}{alone}", kept),
     )
     for boxes, colour, opacity, width, order, label, count in styles:
         _draw_boxes(ax, _enlarge_boxes(boxes, least), colour, opacity, width, order)
@@ -313,10 +314,6 @@ def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> 
     if legend:
         below: dict[str, Any] = {"bbox_to_anchor": (0.0, 0.0), "borderaxespad": 2.5, "ncols": 2}
         ax.legend(handles=legend, loc="upper left", frameon=False, fontsize=9, **below)
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file" + ("" if count == 1 else "s")
 
 
 def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: float, order: int) -> None:

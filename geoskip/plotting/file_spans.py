@@ -72,7 +72,7 @@ def plot_spans(
     for name, colour, of in (("in order", SKIPPED, ~flagged[shown]), ("overlaps others", KEPT, flagged[shown])):
         if of.any():
             label = f"{name} ({int(of.sum()):,})" if out_of_order is not None else None
-            faces, width = [(*_rgb(colour), alpha)], 0.9 if others else 0.0
+            faces, width = (colour, alpha), 0.9 if others else 0.0
             ax.add_collection(
                 PolyCollection(list(corners[of]), facecolors=faces, edgecolors=colour, linewidths=width, label=label)
             )
@@ -88,10 +88,6 @@ def plot_spans(
     if out_of_order is not None and flagged[shown].any():
         ax.legend(loc="lower right", fontsize=8, framealpha=0.9)
     return ax
-
-
-def _rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
 
 
 def _ends(ranges: FileRanges) -> tuple[NDArray[Any], NDArray[Any]]:
