@@ -245,7 +245,7 @@ def test_arguments_are_guessed_said_or_asked_for() -> None:
         with pytest.raises(MappingError, match="no values of 'colours' to try; give a type"):
             check_mapping(math.floor, rows=["colours"])
         declare(only_digits, null_in_null_out=True)
-        with pytest.raises(MappingError, match=r"raises or returns None for all .* its type: returns="):
+        with pytest.raises(MappingError, match=r"raises or returns None for all .* its type, such as returns="):
             check_mapping(only_digits)
         with pytest.raises(MappingError, match="only Spark knows which function it is"):
             check_mapping("some_function")
