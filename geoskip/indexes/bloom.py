@@ -59,6 +59,7 @@ from geoskip.indexes.bloom_hash import (
     probes_for,
 )
 from geoskip.indexes.file_statistics import FileStatistics, field_of, zeros
+from geoskip.indexes.minmax import IS_NAN
 from geoskip.indexes.range_clauses import HasNulls, HasValues
 from geoskip.indexes.stored_bounds import CachedSummary, bound_type, is_shared, share
 from geoskip.predicates import (
@@ -75,10 +76,8 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
 )
-from geoskip.registry import Function
 from geoskip.types import sql_type
 
-_IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
 _MANY = 4096
 """Values of an IN that are probed at most: some value of a longer list is in any filter."""
 _FEW = 256
@@ -147,7 +146,7 @@ class BloomFilter(Index):
                 return equality(name, self.bound[0], casts, (literal,), self.fpp)
             case In(child, values) if (casts := self._casts(child)) is not None:
                 return equality(name, self.bound[0], casts, values, self.fpp)
-            case Call(_, (child,)) if _IS_NAN.is_called(node) and (casts := self._casts(child)) is not None:
+            case Call(_, (child,)) if IS_NAN.is_called(node) and (casts := self._casts(child)) is not None:
                 return equality(name, self.bound[0], casts, (Literal(math.nan),), self.fpp)
             case Comparison("<" | "<=" | ">" | ">=", child, Literal()) if self._casts(child) is not None:
                 return HasValues(name)

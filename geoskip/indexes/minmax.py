@@ -54,7 +54,7 @@ from geoskip.predicates import (
 from geoskip.registry import Function
 from geoskip.types import sql_type
 
-_IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
+IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
 
 
 @index
@@ -184,7 +184,7 @@ class BoundClauses:
                 return RangeMeets(of, "=", values)
             case IsNull(child) if (of := self._strict(child)) is not None:
                 return HasNulls(of)
-            case Call(_, (child,)) if _IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
+            case Call(_, (child,)) if IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
                 return HasNaN(of)
             case StartsWith(child, text) if (name := self.leaf(child)) is not None:
                 return PrefixMeets(name, text)
@@ -223,7 +223,7 @@ class BoundClauses:
                 return RangeLeaves(of, values)
             case IsNull(child) if (of := self._strict(child)) is not None:
                 return all_of(map(HasValues, of.names))  # no function makes a value of NULL
-            case Call(_, (child,)) if _IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
+            case Call(_, (child,)) if IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
                 return any_of([HasNumbers(of), HasNulls(of)])
             case StartsWith(child, text) if (name := self.leaf(child)) is not None:
                 return PrefixLeaves(name, text)

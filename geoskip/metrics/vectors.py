@@ -57,10 +57,7 @@ class Numeric(Metric):
 
     def usable(self, columns: Columns) -> Any:
         """Mark rows that are points."""
-        fit = np.abs(columns[0]) <= _LARGEST  # false for NaN
-        for column in columns[1:]:
-            fit &= np.abs(column) <= _LARGEST
-        return fit
+        return np.logical_and.reduce([np.abs(column) <= _LARGEST for column in columns])  # false for NaN
 
     def point(self, constants: Sequence[Any], like: Any = None) -> tuple[float, ...] | None:
         numbers = []

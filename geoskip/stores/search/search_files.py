@@ -47,7 +47,6 @@ from geoskip.stores.search.server import ForbiddenError, NotFoundError, RefusedE
 
 Json = dict[str, Any]
 _LARGEST_PAGE = 8 << 20
-_BLOCKS = 4096
 _BLOCKS_A_PAGE = 24
 _FEW = 2000
 """The most files whose summaries are requested by row."""
@@ -96,7 +95,7 @@ def _blocks(server: Server, index: str, parts: Sequence[PartFile], columns: Colu
     rows: dict[tuple[str, str], int] = {}
     wanted = {"bool": {"filter": [_parts_query(parts, "block"), {"terms": {"column": columns.names()}}]}}
     body = {"query": wanted, "sort": [{"part": "asc"}, {"column": "asc"}, {"row": "asc"}], "_source": columns.leaves()}
-    count = sum(part.rows for part in parts) // _BLOCKS + len(parts)
+    count = sum(part.rows for part in parts) // BLOCK + len(parts)
     for answer in server.pages(index, body, count * len(columns.names()), _BLOCKS_A_PAGE, filter_path=_HITS):
         with server.parsing_answer():
             for hit in answer.get("hits", {}).get("hits", ()):
