@@ -82,11 +82,12 @@ class MetadataOptions:
 
     def folder_of(self, paths: Sequence[str]) -> str:
         """Local folder of a dataset's metadata; raises DatasetNotFoundError where there are no files."""
-        from geoskip.engines.parquet_dataset import ParquetPaths, own_folder
+        from geoskip.engines.folder_listing import FOLDER
+        from geoskip.engines.parquet_dataset import ParquetPaths
         from geoskip.stores.log_files import local_path
 
         if self.metadata is None:
-            return own_folder(ParquetPaths.of(paths).root)
+            return os.path.join(ParquetPaths.of(paths).root, FOLDER)
         folder = local_path(self.metadata) if self.metadata.startswith("file:") else self.metadata
         return os.path.abspath(os.path.expanduser(folder or self.metadata))
 

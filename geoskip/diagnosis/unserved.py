@@ -18,13 +18,18 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
+from geoskip.advisor.advice import python_of
 from geoskip.advisor.index_candidates import index_candidates, presence_texts, serves
 from geoskip.bounds import uncast
 from geoskip.clauses import KEEP_ALL, Clause, leaves_of, parts_of
 from geoskip.diagnosis.condition_parts import Joint, Part, UnservedPart, tests_of
-from geoskip.diagnosis.suggestions import best_index, code_of, is_of_user
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
 from geoskip.indexes.formatted import Formatted
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.metricdist.index import MetricDist
+from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import IndexEntry
 from geoskip.planner import Decision, Labeller
 from geoskip.predicates import (
@@ -48,6 +53,7 @@ from geoskip.registry import current
 from geoskip.report import condense, join_names
 from geoskip.rewrite import canonical
 from geoskip.rules import calls_of
+from geoskip.types import sql_type
 from geoskip.vertex_labels import labels_of
 
 __all__ = ["LabelledCondition", "unserved_reasons"]
@@ -58,6 +64,8 @@ _MOST_DECISIONS = 16
 _MOST_MEMBERS = 2
 """Members of an OR that are named."""
 _LONGEST_CODE = 200
+_ORDER: tuple[type[Index], ...] = (MinMax, ValueList, Prefix, Suffix, Formatted, MetricDist, GeoBox)
+"""Index types, those first that suit most conditions on columns."""
 
 
 def unserved_reasons(
@@ -264,7 +272,7 @@ class LabelledCondition:
             return None  # why that index is not used is noted
         near = [index for index in near if str(index) in used]
         candidates = [index for index in index_candidates([test]).indexes if index not in near]
-        suggestion = code_of(best_index([index for index in candidates if len(str(index)) <= _LONGEST_CODE], test))
+        suggestion = _code_of(_best_index([index for index in candidates if len(str(index)) <= _LONGEST_CODE], test))
         names = tuple(map(str, near))
         over = [_call_mismatch(index, test) for index in near]
         if differing := next((text for text in over if text), ""):
@@ -341,4 +349,44 @@ def _mappings(test: Predicate) -> list[str]:
 
 def _is_unmapped(subject: Predicate) -> bool:
     """True for a user's function of which no mapping is registered."""
-    return isinstance(subject, Call) and is_of_user(subject) and not current().rules_of(subject)
+    return isinstance(subject, Call) and _is_of_user(subject) and not current().rules_of(subject)
+
+
+# --- the index to create ----------------------------------------------------------------------------------------------
+
+
+def _code_of(index: Index | None) -> str:
+    """An index as code, with double quotes where that is possible; empty for None.
+
+    >>> _code_of(MetricDist("word", metric="levenshtein"))
+    'MetricDist("word", metric="levenshtein")'
+    """
+    text = "" if index is None else python_of(index)
+    return text if '"' in text or "\\" in text else text.replace("'", '"')
+
+
+def _best_index(candidates: Sequence[Index], test: Predicate) -> Index | None:
+    """The index to suggest for a test: one made for its functions, else bounds or a list, columns first."""
+    calls = [node for node in walk(test) if isinstance(node, Call) and node.name not in ("if", "coalesce")]
+    order: list[type[Index]] = [MetricDist, GeoBox] if calls else []
+    if any(call.name == "regexp_extract" for call in calls):
+        order = [Formatted]
+    elif mapped := [kind for call in calls for mapping in current().rules_of(call) for kind in mapping.indexes]:
+        order = mapped
+    elif any(map(_is_of_user, calls)):
+        order = [Formatted]
+    order += _ORDER
+
+    def rank(index: Index) -> tuple[int, int]:
+        computed = [bound for bound in index.bound if isinstance(bound, Call)]
+        if isinstance(index, MinMax) and computed:  # as a list of them, but for texts
+            of_text = any(sql_type(call.type).is_text for call in computed)
+            return (len(order), 0) if of_text else (order.index(ValueList), 1)
+        return order.index(type(index)) if type(index) in order else len(order), 2 if computed else 0
+
+    return min(candidates, key=rank, default=None)
+
+
+def _is_of_user(call: Call) -> bool:
+    """True for a user's function in Python."""
+    return (call.implementation or "").startswith("python:")

@@ -18,9 +18,10 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoskip.engines.folder_listing import FOLDER
 from geoskip.engines.index_texts import TextBinder
 from geoskip.engines.matched_snapshot import check_store
-from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, has_grown, own_folder, state_of
+from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, has_grown, state_of
 from geoskip.engines.parquet_dataset import types_of as types_of_columns
 from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values
 from geoskip.engines.usable_indexes import READ_ALIKE
@@ -178,7 +179,7 @@ def store_for(source: ParquetSource, store: Store | None, metadata: str | os.Pat
             raise InvalidSpecificationError(
                 f"the paths of {source.name} share no folder but /; say where to keep the metadata: metadata='folder'"
             )
-        return ParquetStore(own_folder(source.paths.root))
+        return ParquetStore(os.path.join(source.paths.root, FOLDER))
     text = os.fspath(metadata)
     folder = local_path(text) if text.startswith("file:") else text
     if folder is None or "://" in folder:

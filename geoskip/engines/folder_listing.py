@@ -210,7 +210,7 @@ def _scan_folder(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_
     with os.scandir(start) as entries:
         for entry in entries:
             name = entry.name
-            if name[0] == "." or (name[0] == "_" and "=" not in name) or name.endswith("._COPYING_"):
+            if is_hidden(name) or name.endswith("._COPYING_"):
                 continue
             if entry.is_dir():
                 folders.append((entry.path, f"{prefix}{name}/"))
@@ -220,6 +220,11 @@ def _scan_folder(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_
             except FileNotFoundError:  # removed since, or a link to nothing
                 continue
     return folders, rows
+
+
+def is_hidden(name: str) -> bool:
+    """True of files and folders that Spark does not read by their names."""
+    return name[0] == "." or (name[0] == "_" and "=" not in name)
 
 
 def _is_unicode(path: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoskip.engines.folder_listing import FOLDER, list_folder, locate, table_format
+from geoskip.engines.folder_listing import is_hidden, list_folder, locate, table_format
 from geoskip.engines.usable_indexes import schema_types
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
 from geoskip.metadata import Header
@@ -121,15 +121,11 @@ def _expand_glob(glob: str) -> list[str]:
             continue
         for entry in entries:
             if pattern.fullmatch(entry.path):
-                if not _is_hidden(entry.name):
+                if not is_hidden(entry.name):
                     found.append(entry.path)
             elif entry.is_dir() and entry.path.count("/") < deepest:
                 waiting.append(entry.path)
     return sorted(found)
-
-
-def _is_hidden(name: str) -> bool:
-    return name[0] == "." or (name[0] == "_" and "=" not in name)
 
 
 @dataclass(frozen=True)
@@ -314,8 +310,3 @@ def has_grown(state: ParquetState, paths: ParquetPaths) -> bool:
         return any(os.stat(folder).st_mtime > state.since - _TICK for folder in folders)
     except OSError:
         return True
-
-
-def own_folder(root: str) -> str:
-    """Folder of the metadata beside the data."""
-    return os.path.join(root, FOLDER)
