@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -137,6 +137,13 @@ class Boxes:
         """The loosened boxes as shapely polygons."""
         loose = self.loosen()
         return np.asarray(shapely.box(loose.xmin, loose.ymin, loose.xmax, loose.ymax), dtype=object)
+
+    def sides(self) -> Iterator[Boxes]:
+        """The western, eastern, southern and northern side of each box, as boxes without a width or a height."""
+        yield Boxes(self.xmin, self.ymin, self.xmin, self.ymax)
+        yield Boxes(self.xmax, self.ymin, self.xmax, self.ymax)
+        yield Boxes(self.xmin, self.ymin, self.xmax, self.ymin)
+        yield Boxes(self.xmin, self.ymax, self.xmax, self.ymax)
 
     def nearest(self, other: Envelope) -> Floats:
         """The distance from a box to each box."""

@@ -156,6 +156,19 @@ def disjoint_as_the_negation_of_touch(patch: pytest.MonkeyPatch) -> None:
     attribute(patch, BoxDiffers, "keep_units", keep_units)
 
 
+@mutant("a geometry touches all sides of its box where no other shares it", geometries)
+def one_of_several_touches_every_side(patch: pytest.MonkeyPatch) -> None:
+    attribute(patch, BoxUnits, "has_one_geometry", lambda units, places: np.ones(len(places), dtype=bool))
+
+
+@mutant("a geometry touches the sides of its box, nothing more", geometries)
+def what_touches_a_corner_touches_all(patch: pytest.MonkeyPatch) -> None:
+    def sides(boxes: Boxes) -> Any:
+        return iter([Boxes(boxes.xmin, boxes.ymin, boxes.xmin, boxes.ymin)])
+
+    attribute(patch, Boxes, "sides", sides)
+
+
 @mutant("disjoint: what is near a vertex is not at it", geometries)
 def nearly_at_a_vertex_is_at_it(patch: pytest.MonkeyPatch) -> None:
     def nearly(shape: Shape, boxes: Boxes) -> Any:
@@ -226,6 +239,11 @@ def axes_by_position(patch: pytest.MonkeyPatch) -> None:
 @mutant("shrinking is no identity", geometries)
 def a_part_is_the_whole(patch: pytest.MonkeyPatch) -> None:
     attribute(patch, BoxTransform, "inner_view", lambda view: view)
+
+
+@mutant("an end of a line does not touch the sides of its box", elsewhere)
+def an_end_is_the_whole(patch: pytest.MonkeyPatch) -> None:
+    attribute(patch, BoxTransform, "vertex", lambda view: view)
 
 
 @mutant("a buffer grows the box", geometries)

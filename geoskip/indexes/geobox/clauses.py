@@ -289,9 +289,11 @@ class BoxLeaves(_ShapeClause):
 
 @dataclass(frozen=True)
 class BoxDiffers(_ShapeClause):
-    """Some row may be disjoint from a shape that is no polygon.
+    """Some row may be disjoint from the shape.
 
-    All rows of a box that is a vertex of the shape, not moved by rounding, meet it.
+    All valid rows of a box that lies in the polygon meet it, and so does a row that is alone in its file if the polygon
+    covers a side of its box: a geometry touches every side of its own box. Other shapes are met by all rows of a box
+    that is one of their vertices, not moved by rounding.
     """
 
     def where(self, table: Table) -> Condition:
@@ -299,7 +301,15 @@ class BoxDiffers(_ShapeClause):
 
     def _meets(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)
-        return np.zeros(len(places), dtype=bool) if self.view.slack else self.shape.has_vertex_at(boxes)
+        if not self.shape.polygonal:
+            return np.zeros(len(places), dtype=bool) if self.view.slack else self.shape.has_vertex_at(boxes)
+        same = boxes.inside(self.shape.envelope)
+        same[same] = self.shape.covers(boxes.take(same))
+        if not self.view.slack:
+            alone = np.flatnonzero(~same & units.has_one_geometry(places))
+            for side in boxes.take(alone).sides():
+                same[alone] |= self.shape.covers(side)
+        return same
 
     def __str__(self) -> str:
         return f"{self.index}: a row may not meet {self.shape}"

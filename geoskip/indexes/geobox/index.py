@@ -116,9 +116,7 @@ class _GeometryClauses(ABC):
 
     def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
         """Some row may be at another planar distance of the shape: known for 0, as for Disjoint."""
-        if finite(distance) != 0:
-            return None
-        return self.leaves(shape) or self._shape_clause(BoxDiffers, shape, total=True)
+        return self._shape_clause(BoxDiffers, shape, total=True) if finite(distance) == 0 else None
 
     def where_points(self) -> GeometryThroughIndex | None:
         """Return the view restricted to files of points only; None for an expression that is no point there."""

@@ -149,6 +149,14 @@ class BoxUnits(BoxFacts):
             return np.ones(len(places), dtype=bool)
         return np.asarray(self.count_of["invalid"][self.box_file[places]] == 0)
 
+    def has_one_geometry(self, places: Integers) -> Mask:
+        """Return the mask of those boxes whose file has one geometry, which touches every side of its box."""
+        if "types" not in self.count_of:
+            return np.zeros(len(places), dtype=bool)
+        counts, files = self.count_of, self.box_file[places]
+        one = (counts["rows"][files] - counts["boxless"][files] == 1) & (counts["nonfinite"][files] == 0)
+        return np.asarray(one)
+
     def compute_once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return the cached result of ``compute``; only some recent keys are kept."""
         found = self._derived.get(key)
