@@ -14,7 +14,6 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
-import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -39,7 +38,6 @@ class ScanFacts {
     private String reason;
     private List kept;
     private List all;
-    private boolean isRepeated; // does the listing have some file twice?
     private long unknown = -1; // files that no metadata know, counted once
 
     ScanFacts(SparkSession session) {
@@ -140,19 +138,14 @@ class ScanFacts {
 
     private synchronized List all() {
         if (all == null) {
-            List listed = ScalaInterop.files(ScalaInterop.whole(original()));
-            all = distinct(listed);
-            isRepeated = all.size() < listed.size();
+            all = distinct(ScalaInterop.files(ScalaInterop.whole(index != null ? index.original : location)));
         }
         return all;
     }
 
-    private FileIndex original() { return index != null ? index.original : location; }
-
-    /** The files without those that are reached a second time, as by two globs, or in two partitions of a table. */
+    /** The files without those that are reached a second time, as by two globs. */
     private List distinct(List files) {
-        return ScalaInterop.list(location.rootPaths()).size() == 1 && !(original() instanceof CatalogFileIndex)
-                ? files : new ArrayList(new LinkedHashSet(files));
+        return ScalaInterop.list(location.rootPaths()).size() == 1 ? files : new ArrayList(new LinkedHashSet(files));
     }
 
     /** The files of the whole listing that the decision's clauses speak about: see Decision. */
@@ -189,9 +182,8 @@ class ScanFacts {
 
     /** Files and bytes of the whole listing, files and bytes that were read. */
     long[] amounts() {
-        List whole = all();
-        boolean executed = isCounted && !isRepeated && readFiles > 0;
-        return new long[] {whole.size(), ScalaInterop.length(whole), executed ? readFiles : kept().size(),
+        boolean executed = isCounted && readFiles > 0;
+        return new long[] {all().size(), ScalaInterop.length(all()), executed ? readFiles : kept().size(),
                 executed ? readBytes : ScalaInterop.length(kept())};
     }
 
