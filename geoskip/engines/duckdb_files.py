@@ -128,7 +128,15 @@ class ParquetFiles:
     def columns(
         self, parquet: Parquet, names: Sequence[str], hive: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
-        """Names and types of the columns that DuckDB gives a reader of these files, in order."""
+        """Names and types of the columns that DuckDB gives a reader of these files, in order.
+
+        Parameters
+        ----------
+        parquet, names
+            The reader, and its files.
+        hive
+            The types of the columns that paths hold; None for those of the reader.
+        """
         by_all = "union_by_name" in parquet.named
         if not by_all and not any("=" in name for name in names):
             names = names[:1]
@@ -151,7 +159,15 @@ class ParquetFiles:
         return {name: kind for name, kind in types if kind is not None and fold_case(name) not in left_out}
 
     def all(self, parquet: Parquet, names: Sequence[str], reasons: Sequence[str]) -> Scan:
-        """The report of a reader of all its files, with the reasons why none is skipped."""
+        """The report of a reader of all its files.
+
+        Parameters
+        ----------
+        parquet, names
+            The reader, and its files.
+        reasons
+            The reasons why none is skipped.
+        """
         size = self._bytes(names)
         return _scan(parquet, names, names, size, size, "", reasons)
 
