@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,7 +90,7 @@ def metadata_of(
     table: dict[str, pa.Array] = {"file": pa.array(range(len(files)))}
     for index in indexes:
         over = [expressions[text] for text in index.expressions()]
-        stored = index.metadata_type(*_columns(type(index), over))
+        stored = _metadata_type(index, over)
         summaries = []
         try:
             for number, rows in enumerate(files):
@@ -127,10 +127,17 @@ def _summary_of_statistics(index: Index, kind: str, column: pa.Array) -> Summary
     return index.from_statistics(kind, low, high, column.null_count, len(column))
 
 
-def _columns(kind: type[Index], over: Sequence[IndexedExpression]) -> list[SourceColumn]:
-    """The source columns of an index; WKB is a geometry for indexes over geometries."""
-    types = ("geometry" if issubclass(kind, GeoBox) and e.kind == "binary" else e.kind for e in over)
-    return [SourceColumn(e.text, name, e.values.type) for e, name in zip(over, types, strict=True)]
+def source_columns(kind: type[Index], over: Iterable[tuple[str, str, pa.DataType]]) -> list[SourceColumn]:
+    """Columns of an index by text, Spark's type and Arrow's; for GeoBox, WKB is a geometry."""
+    is_spatial = issubclass(kind, GeoBox)
+    return [
+        SourceColumn(text, "geometry" if is_spatial and name == "binary" else name, arrow) for text, name, arrow in over
+    ]
+
+
+def _metadata_type(index: Index, over: Sequence[IndexedExpression]) -> pa.DataType:
+    """Type of an index's summaries; raises GeoskipError for expressions that it does not take."""
+    return index.metadata_type(*source_columns(type(index), [(e.text, e.kind, e.values.type) for e in over]))
 
 
 def _files(expressions: Sequence[IndexedExpression], length: int) -> Iterator[list[int]]:
@@ -200,7 +207,7 @@ def _prepare_index(index: Index, over: Sequence[IndexedExpression]) -> Index | N
     """Bind an index to expressions and prepare it; None if it is over others. Raises GeoskipError."""
     if list(index.expressions()) != [expression.text for expression in over]:
         return None
-    index.metadata_type(*_columns(type(index), over))
+    _metadata_type(index, over)
     bound = index.bind([expression.predicate for expression in over])
     return bound.prepare(*(expression.values for expression in over))
 

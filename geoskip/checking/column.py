@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from geoskip.checking.candidates import source_columns
 from geoskip.checking.function import FunctionResults, FunctionUnderTest
 from geoskip.checking.strategies import VALUE_TYPES, Sample, constants_of, hint_of, near, sample_of
 from geoskip.errors import GeoskipError, InvalidSpecificationError
-from geoskip.indexes.base import Index, SourceColumn
+from geoskip.indexes.base import Index
 from geoskip.predicates import Column
 
 
 @dataclass(frozen=True)
 class ColumnUnderTest(FunctionUnderTest):
-    """One column of an index, beside its others; it stands where the call of a function does."""
+    """One column of an index, beside its others, in place of the call of a function."""
 
     def operand(self, constants: Mapping[str, Any]) -> Column:
         """The column itself, whatever is constant."""
@@ -55,7 +56,7 @@ def columns_under_test(index: Index, rows: Mapping[str, Any] | Sequence[Any] | N
     subjects, refused = [], ""
     for samples in _combinations(given):
         try:
-            index.metadata_type(*(SourceColumn(text, each.kind, each.arrow) for text, each in samples.items()))
+            index.metadata_type(*source_columns(kind, [(text, s.kind, s.arrow) for text, s in samples.items()]))
         except GeoskipError as error:
             refused = str(error)
             continue

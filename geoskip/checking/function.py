@@ -319,13 +319,13 @@ def conditions(call: Call | Column, literals: Sequence[Any]) -> Iterator[Predica
 
 
 def _text_tests(column: Column, value: str) -> Iterator[Predicate]:
-    """Tests of a column for the ends, the middle and the shape of a text, and negations."""
+    """Further tests of a column for a text: its end, middle and shape, and negations."""
     half = len(value) // 2
     middle = Contains(column, value[half // 2 : half + 1])
-    ends = StartsWith(column, value[: half + 1]), EndsWith(column, value[half:])
-    for test in (*ends, middle, Like(column, f"{value[0]}%_")):
+    for test in (EndsWith(column, value[half:]), middle, Like(column, f"{value[0]}%_")):
         yield test
         yield Not(test)
+    yield Not(StartsWith(column, value[: 1 + half]))
 
 
 # ---- results as Spark takes them

@@ -125,6 +125,12 @@ def test_a_right_one_is_not_blamed_and_its_effect_is_told() -> None:
     assert "over s string: a clause for" in str(check)
 
 
+def test_an_index_over_geometries_gets_points() -> None:
+    check = check_index(GeoBox("g"), rows=["points"], seconds=0.2)
+    assert check, check
+    assert "over g binary: a clause for" in str(check)
+
+
 def test_what_an_index_raises_is_told() -> None:
     check = check_index(Lengths("s", "clause raises"), seconds=1)
     assert not check
