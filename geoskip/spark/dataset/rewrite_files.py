@@ -368,7 +368,9 @@ class _Rewrite:
     def _copy(self) -> None:
         """Copy the files that stay to the new folder."""
         table, root = self.table, self.data.root
-        place: Callable[[ListedFile], str] = self._relative if table is None else table.relative(root)
+        place: Callable[[ListedFile], str] = (
+            table.relative(root) if table is not None else lambda file: relative_path(file.uri, root)
+        )
         copies = [(file.uri, f"{self.folder.staging}/{place(file)}") for file in self.chosen.kept]
         copy_files(self.spark, copies)
 
@@ -385,9 +387,6 @@ class _Rewrite:
                 f"{changed} of {self.data.source.name} is {then.get(changed)}, and would be {now.get(changed)} in the "
                 "new folder: give schema= to dataset(), and to the readers of the new folder; nothing was changed"
             )
-
-    def _relative(self, file: ListedFile) -> str:
-        return relative_path(file.uri, self.data.root)
 
     def _check_unchanged(self, when: str) -> None:
         """Raise ConflictError where files came, went or changed since the rewrite began."""

@@ -2,7 +2,6 @@ package geoskip;
 
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -181,16 +180,11 @@ class PlannedScan {
 
     /** The conditions in SQL, whatever order Spark gave them; the tests for NULL, which it adds, are the last. */
     String sortedCondition() {
-        TreeSet tests = new TreeSet(members());
+        List texts = new ArrayList();
         List presence = new ArrayList();
-        for (Iterator each = tests.iterator(); each.hasNext();) {
-            String text = (String) each.next();
-            if (text.endsWith(" IS NOT NULL)")) {
-                presence.add(text);
-                each.remove();
-            }
+        for (Object text : new TreeSet(members())) {
+            (((String) text).endsWith(" IS NOT NULL)") ? presence : texts).add(text);
         }
-        List texts = new ArrayList(tests);
         texts.addAll(presence);
         return String.join(" AND ", texts);
     }
