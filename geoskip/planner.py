@@ -61,7 +61,6 @@ from geoskip.predicates import (
 from geoskip.registry import Registry, current
 from geoskip.rewrite import DECLARED, IMPLIED, canonical, equivalent
 from geoskip.rewrite.composed import is_builtin
-from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, RuleRunner, RuleSubject, calls_of, leave_out
 from geoskip.types import sql_type
 from geoskip.vertex_labels import VertexLabel, labels_of
@@ -75,7 +74,6 @@ def clause_for(
     report: Report = lambda text: None,
     *,
     watch: Deadline | None = None,
-    templates: Sequence[Template] = (),
 ) -> Clause:
     """Return the clause that represents a predicate; KEEP_ALL where nothing is known.
 
@@ -89,11 +87,9 @@ def clause_for(
         Receives a sentence for each rule that failed.
     watch
         Limits the time of each rule and makes it visible to another thread.
-    templates
-        Bodies of SQL functions that the engine has inlined.
     """
-    tree = canonical(predicate, templates, report, watch)
-    labeller = Labeller(indexes, report=report, watch=watch, templates=templates)
+    tree = canonical(predicate, report, watch)
+    labeller = Labeller(indexes, report=report, watch=watch)
     if watch is not None:
         watch.labels = partial(labels_of, tree, labeller.memo)
     return labeller.true(tree)
@@ -128,14 +124,13 @@ class Labeller:
         registry: Registry | None = None,
         report: Report = lambda text: None,
         watch: Deadline | None = None,
-        templates: Sequence[Template] = (),
     ) -> None:
         self.indexes = tuple(indexes)
         bound = (expression for index in indexes for expression in index.bound)
         self._expressions = tuple(expression for expression in bound if not isinstance(expression, Column))
         self.registry = registry or current()
         self.report = report
-        self._runner = RuleRunner(self.indexes, self.registry, report, watch, templates)
+        self._runner = RuleRunner(self.indexes, self.registry, report, watch)
         self.memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
         self._depth = 0
 
@@ -367,7 +362,6 @@ def decide(
     *,
     evaluator: Evaluator | None = None,
     watch: Deadline | None = None,
-    templates: Sequence[Template] = (),
 ) -> Decision:
     """Decide which files of a snapshot may hold a row that makes a predicate TRUE; never raises.
 
@@ -383,8 +377,6 @@ def decide(
         The engine's evaluator of conditions on single values that cannot be looked up.
     watch
         Limits the time of each rule and makes the running one visible to another thread.
-    templates
-        Bodies of SQL functions that the engine has inlined.
     """
     seen = watch or Deadline()
     seen.sources, seen.faults, seen.labels, seen.root = [], {}, None, seen.root or snapshot.header.root
@@ -393,7 +385,7 @@ def decide(
     usable = snapshot.indexes if indexes is None else tuple(indexes)
     with using_evaluator(evaluator, reasons.append):
         try:
-            clause = clause_for(predicate, usable, report=reasons.append, watch=seen, templates=templates)
+            clause = clause_for(predicate, usable, report=reasons.append, watch=seen)
         except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
             reasons.append(f"the predicate could not be labelled: {_error_text(error)}")
             clause = KEEP_ALL

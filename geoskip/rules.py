@@ -22,7 +22,6 @@ from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax, clause_of_several
 from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
-from geoskip.rewrite.sql_functions import Template, recognise
 from geoskip.vertex_labels import VertexLabel
 
 Report = Callable[[str], None]
@@ -166,12 +165,10 @@ class RuleRunner:
         registry: Registry,
         report: Report,
         watch: Deadline | None,
-        templates: Sequence[Template] = (),
     ) -> None:
         self.registry = registry
         self.report = report
         self.watch = watch or Deadline()
-        self.templates = templates
         self._indexes = [(str(index), index) for index in indexes]
         self._columns = [_read_alone(index) for index in indexes]
         self._rules: dict[int, tuple[Call, list[Mapping]]] = {}
@@ -187,11 +184,10 @@ class RuleRunner:
             self.ask(name, index.clause, (node,), found)
         if not joined:
             self._mix(node, read, found)
-        for version in (node, *(recognise(node, self.templates) if self.templates else ())):
-            before = len(found)
-            self._map(version, found)
-            if len(found) == before:
-                self._map_each(version, found)
+        before = len(found)
+        self._map(node, found)
+        if len(found) == before:
+            self._map_each(node, found)
         return found
 
     def _mix(self, node: Predicate, read: frozenset[str], found: list[Clause]) -> None:

@@ -62,7 +62,6 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.rewrite import canonical
-from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import calls_of
 from geoskip.types import sql_type
 
@@ -102,7 +101,7 @@ class IndexCandidates:
     together: tuple[tuple[str, ...], ...] = ()
 
 
-def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Template] = ()) -> IndexCandidates:
+def index_candidates(conditions: Iterable[Predicate]) -> IndexCandidates:
     """Return all indexes that could serve a leaf of some conditions.
 
     >>> city, n = Column("city", "string"), Column("n", "int")
@@ -112,8 +111,7 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
     >>> index_candidates([Opaque("rand() < 0.1")]).indexes
     ()
     """
-    templates = tuple(templates)
-    trees = [canonical(condition, templates) for condition in conditions]
+    trees = [canonical(condition) for condition in conditions]
     vertices = list(dict.fromkeys(vertex for tree in trees for vertex in _tests(tree)))
     read = Counter(expression for vertex in vertices for expression in set(_expressions(vertex)))
     found: dict[str, Index] = {}
@@ -121,7 +119,7 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
 
     def admit(proposals: Iterable[Index], vertex: Predicate) -> list[Index]:
         """The proposals that serve a vertex."""
-        served = [index for index in proposals if serves([index], vertex, templates)]
+        served = [index for index in proposals if serves([index], vertex)]
         found.update((str(index), index) for index in served if str(index) not in found)
         return served
 
@@ -138,8 +136,8 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
                 admit(_of_call(call, geometry=not pair), vertex)
         for sides in dict.fromkeys([tuple(columns), tuple(side for side in _sides(vertex) if side in expressions)]):
             several = [index for side in sides for index in _specify(MinMax, [side])]
-            alone = any(serves([index], vertex, templates) for index in several)
-            if 1 < len(several) <= _MOST_TOGETHER and not alone and serves(several, vertex, templates):
+            alone = any(serves([index], vertex) for index in several)
+            if 1 < len(several) <= _MOST_TOGETHER and not alone and serves(several, vertex):
                 found.update((str(index), index) for index in several if str(index) not in found)
                 together[tuple(map(str, several))] = None
                 break
@@ -151,7 +149,7 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
     return IndexCandidates(tuple(found.values()), tuple(together))
 
 
-def serves(indexes: Sequence[Index], condition: Predicate, templates: Sequence[Template] = ()) -> bool:
+def serves(indexes: Sequence[Index], condition: Predicate) -> bool:
     """True if indexes serve a condition, or its negation, by more than "there is a value".
 
     >>> s = Column("s", "string")
@@ -159,7 +157,7 @@ def serves(indexes: Sequence[Index], condition: Predicate, templates: Sequence[T
     >>> [serves([bounds], node) for node in (Not(IsNull(s)), Call("f", (s,)))]
     [True, False]
     """
-    labeller = Labeller([_probe(index, condition) for index in indexes], templates=templates)
+    labeller = Labeller([_probe(index, condition) for index in indexes])
     tests = [Not(IsNull(expression)) for index in indexes for expression in index.bound]
     texts = {str(KEEP_ALL)} if condition in tests else presence_texts(labeller)
     clauses = (labeller.true(node) for node in (condition, normalise(Not(condition))))
@@ -172,14 +170,14 @@ def presence_texts(labeller: Labeller) -> frozenset[str]:
     return frozenset({str(KEEP_ALL), *map(str, parts_of(all_of(map(labeller.true, tests))))})
 
 
-def filtered_columns(condition: Predicate, templates: Sequence[Template] = ()) -> frozenset[Column]:
+def filtered_columns(condition: Predicate) -> frozenset[Column]:
     """Return the columns that the tests of a condition read; of tests for NULL only if all are such.
 
     >>> n, m = Column("n", "int"), Column("m", "int")
     >>> filtered_columns(And((Not(IsNull(m)), Comparison("=", n, Literal(5, "int")))))
     frozenset({n})
     """
-    tests = _tests(canonical(condition, templates))
+    tests = _tests(canonical(condition))
     return frozenset(node for test in tests for node in walk(test) if isinstance(node, Column))
 
 

@@ -5,9 +5,9 @@ pairs, close together and at random. The real function is evaluated for every ro
 the files: for the function alone, compared with values that it has, for NULL, and under NOT. A file that is skipped
 though one of its rows makes the condition TRUE is a counter-example, and Hypothesis shrinks it.
 
-A Python function needs no Spark: its results are converted as Spark does (soundness rule 6). Functions of SQL, of
-the JVM and of Sedona are evaluated by Spark (:mod:`geoskip.spark.checking`). The extra ``geoskip[check]`` installs
-Hypothesis.
+A Python function needs no Spark: its results are converted as Spark does (soundness rule 6). Spark's own functions
+and those of the JVM and of Sedona are evaluated by Spark (:mod:`geoskip.spark.checking`). The extra
+``geoskip[check]`` installs Hypothesis.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_mapping(
     name
         The SQL name, if it is not the function's own.
     spark
-        The session to evaluate the function in; needed for functions of SQL, of the JVM and of Sedona.
+        The session to evaluate the function in; needed for functions of Spark, of the JVM and of Sedona.
     seconds
         The search ends with the first counter-example, or after about this time.
     seed

@@ -136,7 +136,6 @@ class Registry:
         self.properties: list[FunctionProperties] = list(parent.properties) if parent else []
         self.quarantine: dict[str, str] = dict(parent.quarantine) if parent else {}
         """What is left out of queries, by its name, and why."""
-        self._bare: tuple[int, list[str]] = (-2, [])
         self._names: _ByFunction[str] = _ByFunction(parent._names if parent else None)
         self._constants: _ByFunction[ConstantDeclaration] = _ByFunction(parent._constants if parent else None)
         self._denotations: _ByFunction[DenotationDeclaration] = _ByFunction(parent._denotations if parent else None)
@@ -201,14 +200,6 @@ class Registry:
         """The mappings of a call's function, the oldest first."""
         found = (self.mappings.get(name) for name in self._names.of(call))
         return [m for m in found if m is not None and m.concerns((call,))]
-
-    def bare_names(self) -> list[str]:
-        """The names that mappings are bound to by name alone."""
-        newest, names = self._bare
-        if newest != self._names.newest:  # the newest replaces what is dropped
-            found = (f.name for m in self.mappings.values() for f in m.functions if isinstance(f, Named))
-            newest, names = self._bare = (self._names.newest, list(dict.fromkeys(found)))
-        return names
 
     def mismatches(self, call: Call) -> list[Mapping]:
         """The mappings of the call's bare name that are bound to another function of that name."""

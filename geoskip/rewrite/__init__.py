@@ -51,7 +51,6 @@ from geoskip.predicates import (
 )
 from geoskip.registry import constant_name, current
 from geoskip.rewrite import cast_to_string, composed
-from geoskip.rewrite.sql_functions import Template, group
 from geoskip.types import SqlType, sql_type
 
 if TYPE_CHECKING:
@@ -217,7 +216,6 @@ IMPLIED: tuple[Callable[[Predicate, Sequence[Predicate]], Predicate | None], ...
 
 def canonical(
     predicate: Predicate,
-    templates: Sequence[Template] = (),
     report: Callable[[str], None] = lambda text: None,
     watch: Deadline | None = None,
 ) -> Predicate:
@@ -227,16 +225,13 @@ def canonical(
     ----------
     predicate
         The condition of a query, as the engine gives it.
-    templates
-        Bodies of SQL functions; the members of an AND or OR that are one are grouped.
     report
         Receives a sentence for each constant that could not be evaluated.
     watch
         Limits the time of each function of constants.
     """
     folded = fold_constants(predicate, report=report, watch=watch)
-    tree = gather_equalities(normalise(folded))
-    return group(tree, templates) if templates else tree
+    return gather_equalities(normalise(folded))
 
 
 def equivalent(node: Predicate) -> Predicate | None:

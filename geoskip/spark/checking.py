@@ -1,4 +1,4 @@
-"""Checks through Spark: functions of SQL, of the JVM and of Sedona, and any named one.
+"""Checks through Spark: its own functions, those of the JVM and of Sedona, and any named one.
 
 Rows are written to one small Parquet file. Spark evaluates the function for each of them, with some arguments constant,
 and its optimizer turns the conditions into the form that the rule meets in a query; the JVM keeps them, as the
@@ -36,7 +36,6 @@ from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import current
 from geoskip.registry.registry import constant_name
 from geoskip.rewrite import fold_constants
-from geoskip.rewrite.sql_functions import Template, recognise
 from geoskip.spark.check_arguments import (
     Argument,
     LosingFile,
@@ -53,7 +52,7 @@ from geoskip.spark.check_arguments import (
     sql_of,
 )
 from geoskip.spark.rule.evaluator import SparkEvaluator
-from geoskip.spark.rule.translate import Translator, parse_template
+from geoskip.spark.rule.translate import Translator
 from geoskip.spark.session import disabled, java
 
 _ROWS = 60
@@ -161,7 +160,7 @@ class _FunctionTrial:
         return None
 
     def _near_constants(self, arguments: tuple[Argument, ...], deadline: float) -> tuple[Argument, ...]:
-        """Arguments near the constants in the code of the mappings of a function of SQL."""
+        """Arguments near the constants in the code of the mappings of a function that is known by its name."""
         call = self._call(self._frame(arguments), self._sql([a.sql for a in arguments]), deadline)
         rules = [] if call is None else [mapping.rule for mapping in current().rules_of(call)]
         return tuple(argument.near(constants_of(rules)) for argument in arguments)
@@ -278,38 +277,37 @@ class _FunctionTrial:
                 return wrong
             with using_evaluator(held.evaluator):
                 predicates = held.predicates[place + len(further) :]
-                call = normalise(whole)
-                templates = self._templates(call, held.number)
-                loss = self._loss(arguments, call, templates, expressions, rows, indexes, queries, predicates)
+                call = self._own_call(whole)
+                loss = self._loss(arguments, call, expressions, rows, indexes, queries, predicates)
                 others = [expression for expression in expressions if expression.text in further]
                 evaluate = partial(self._evaluation, arguments, held.predicates[: len(over)], others)
                 return shrunk(loss, evaluate) if loss is not None else None
         finally:
             java(self.spark).geoskip.release(held.number)
 
-    def _templates(self, call: Predicate, number: int) -> list[Template]:
-        """The body of a function of SQL, as Spark inlines it."""
-        if isinstance(call, Call) and call.name.lower() in spellings_of(self.name):
-            return []
-        made = parse_template(self.name, java(self.spark).geoskip.inlined(number, self.name))
-        return [made] if made is not None else []
+    def _own_call(self, condition: Predicate) -> Call:
+        """The call of the function; an error where Spark has put something else in its place."""
+        call = normalise(condition)
+        if not isinstance(call, Call) or call.name.lower() not in spellings_of(self.name):
+            raise MappingError(
+                f"Spark replaces calls of {self.name} by {call}, so that a mapping of {self.name} is never used: "
+                "map a function that remains there, or index the expression itself"
+            )
+        return call
 
     def _loss(
-        self, arguments: Sequence[Argument], call: Predicate, templates: Sequence[Template],
+        self, arguments: Sequence[Argument], call: Call,
         expressions: Sequence[IndexedExpression], rows: Mapping[str, list[Any]], indexes: Sequence[Index],
         queries: Sequence[_SqlCondition], predicates: Sequence[Predicate],
     ) -> LosingFile | None:  # fmt: skip
-        """A file that is lost by a query; inlined bodies of functions of SQL are calls again."""
-        call = templates[0].substitute(call) if templates else call
-        if not isinstance(call, Call):
-            raise MappingError(f"{self.name} is replaced by {call}, and a mapping is of the functions therein")
+        """A file that is lost by a query."""
         candidates = candidates_for(call, expressions, indexes, self.tally)
         if not candidates:
             return None
         files = SyntheticFiles(expressions)
         for query, predicate in zip(queries, predicates, strict=True):
             matching: Mask = np.any(files.members & query.truth, axis=1)
-            node = next(iter(recognise(normalise(predicate), templates)), normalise(predicate))
+            node = normalise(predicate)
             for candidate in candidates:
                 clause = self.tally.clause(candidate, node, len(matching))
                 if clause is None:

@@ -134,7 +134,7 @@ def _columns(sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf) 
         read: set[Column] = set()
         for scan in query.scans:
             if scan.condition:
-                read |= filtered_columns(scan.predicates_over(sampled.snapshot)[0], scan.templates)
+                read |= filtered_columns(scan.predicates_over(sampled.snapshot)[0])
         for column in read:
             if column.name not in partitions and (sql_type(column.type).is_plain or sql_type(column.type).is_text):
                 weights[column] += round(query.count * estimate.bytes.value)

@@ -89,9 +89,8 @@ def candidates_for(dataset: Dataset, state: SourceState, asked: Sequence[AskedQu
 
     Raises InvalidSpecificationError where no index could serve any of them, with the reason for each query.
     """
-    templates = tuple(dict.fromkeys(template for query in asked for scan in query.scans for template in scan.templates))
     conditions = [list(dict.fromkeys(p for scan in query.scans for p in _conditions(scan))) for query in asked]
-    found = index_candidates(dict.fromkeys(itertools.chain.from_iterable(conditions)), templates)
+    found = index_candidates(dict.fromkeys(itertools.chain.from_iterable(conditions)))
     snapshot = latest(dataset.store)
     existing = {_canonical_key(entry.index) for entry in snapshot.header.entries} if snapshot is not None else set()
     distinct = {_canonical_key(index): index for index in found.indexes}
@@ -99,7 +98,7 @@ def candidates_for(dataset: Dataset, state: SourceState, asked: Sequence[AskedQu
     served = {_canonical_key(entry.index) for entry in entries} | existing
     unserved = []
     for query, own in zip(asked, conditions, strict=True):
-        indexes = index_candidates(own, templates).indexes
+        indexes = index_candidates(own).indexes
         if served.isdisjoint(map(_canonical_key, indexes)):
             unserved.append((query.text, _why_unserved(query, own, indexes, state.relation.partitions)))
     if len(unserved) == len(asked):
@@ -216,7 +215,7 @@ def _masks(
     alike: dict[Predicate, list[int]] = {}
     for place, predicate in enumerate(scan.predicates_over(snapshot)):
         if (places == place).any():
-            alike.setdefault(canonical(predicate, scan.templates), []).append(place)
+            alike.setdefault(canonical(predicate), []).append(place)
     with scan.deciding_files(snapshot) as decide_part:
         for condition, same in alike.items():
             masks = masks_of(condition, partial(decide_part, same[0]), usable, groups)

@@ -29,12 +29,11 @@ from geoskip.metadata import Snapshot
 from geoskip.planner import decide
 from geoskip.predicates import And, Predicate
 from geoskip.report import shorten
-from geoskip.rewrite.sql_functions import Template
 from geoskip.sources.dependencies import renamer
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, parts_of
-from geoskip.spark.session import ENABLED, bridge, check_session, java
+from geoskip.spark.session import ENABLED, check_session, java
 
 _LONGEST = 200
 _BUDGET = 10.0
@@ -78,8 +77,6 @@ class ScanCondition:
 
     Empty where the relation has no partition columns; -1 for one past the first thousand vectors.
     """
-    templates: tuple[Template, ...] = field(default=(), repr=False)
-    """Bodies of SQL functions that mappings name, as the planner takes them."""
     planned: PlannedScan | None = field(default=None, repr=False)
     """The scan on the Java side, with which Spark evaluates conditions for single values; None without it."""
     unsettled: tuple[str, ...] = ()
@@ -168,7 +165,7 @@ class ScanCondition:
                     evaluators[place] = self._evaluator(snapshot, number, self.vectors[place])
                 if (evaluator := evaluators[place]) is not None:
                     evaluator.deadline = time.monotonic() + _BUDGET
-                return decide(snapshot, condition, indexes, evaluator=evaluator, templates=self.templates).keep
+                return decide(snapshot, condition, indexes, evaluator=evaluator).keep
 
             yield decide_part
 
@@ -243,10 +240,6 @@ def condition_of(planned: PlannedScan) -> ScanCondition:
     summary = json.loads(planned.scan.summary())
     asked, _, environment = summary["question"].partition("\n")
     request = {**json.loads(environment), **json.loads(asked), "environment": environment}
-    templates: list[Template] = []
-    if request["conditions"]:
-        with planned.holding_conditions() as number:
-            templates = bridge.templates({**request, "number": number}, planned.java)
     return ScanCondition(
         tuple(summary["roots"]),
         summary["condition"],
@@ -254,7 +247,6 @@ def condition_of(planned: PlannedScan) -> ScanCondition:
         summary["bytes"],
         request,
         summary["folders"],
-        tuple(templates),
         planned,
         tuple(summary["unsettled"]),
         tuple(summary["datasets"]),

@@ -47,11 +47,9 @@ class Evaluation {
 
     private final SQLConf conf;
     private final List conditions;
-    private final SparkSession session;
 
     private Evaluation(List conditions, SparkSession session) {
         this.conditions = conditions;
-        this.session = session;
         this.conf = session.sessionState().conf();
     }
 
@@ -60,12 +58,6 @@ class Evaluation {
         long number = numbers.incrementAndGet();
         held.put(Long.valueOf(number), new Evaluation(conditions, session));
         return number;
-    }
-
-    /** The session of a decision, null when that is over. */
-    static SparkSession session(long number) {
-        Evaluation evaluation = (Evaluation) held.get(Long.valueOf(number));
-        return evaluation == null ? null : evaluation.session;
     }
 
     /** Has Spark load its tables for texts, which for the first `upper` takes a second, and many on a busy machine. */

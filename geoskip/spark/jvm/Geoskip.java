@@ -46,7 +46,6 @@ import scala.runtime.AbstractFunction0;
 /** What Python calls, and the state shared by all sessions of the driver. */
 public final class Geoskip {
     private static final long MOST_FILES = 2000000; // in all tables but the last one used, some 250 bytes each
-    private static final int MOST_ARGUMENTS = 6;
     private static final long CLOCKS_UNTIL = 7258118400L; // the year 2200; most zones go on for ever
 
     private static volatile java.util.function.Function bridge;
@@ -329,33 +328,6 @@ public final class Geoskip {
         } finally {
             parts.remove();
         }
-    }
-
-    /**
-     * What Spark makes of a function's call in a decision's session, over markers for its arguments: the markers, then
-     * the call, as JSON; null where it takes strings for none of so many arguments. Markers may be NULL, as arguments
-     * may be: of what is never NULL, Spark would leave out what the function does with NULL.
-     */
-    public String inlined(long number, String name) throws Exception {
-        SparkSession session = Evaluation.session(number);
-        if (session == null || !session.catalog().functionExists(name)) {
-            return null;
-        }
-        for (int count = 1; count <= MOST_ARGUMENTS; count++) {
-            List texts = new ArrayList();
-            List markers = new ArrayList();
-            for (int i = 0; i < count; i++) {
-                markers.add("elt(CAST(id AS INT), CAST(id + " + i + "L AS STRING))");
-                texts.add(markers.get(i) + " AS p" + i);
-            }
-            texts.add(name + "(" + String.join(", ", markers) + ") AS made");
-            try {
-                return analyse((Dataset) session.range(1L).selectExpr((String[]) texts.toArray(new String[0])));
-            } catch (Exception otherwise) {
-                continue; // another number of arguments
-            }
-        }
-        return null;
     }
 
     public void release(long number) { Evaluation.release(number); }

@@ -172,7 +172,7 @@ class PlannedScan {
                 relation, TableFormat.narrowed(index), relation.catalogTable()));
     }
 
-    /** Holds the conditions for `evaluate` and `inlined` until they are released: their number. */
+    /** Holds the conditions for `evaluate` until they are released: their number. */
     public long hold() { return Evaluation.hold(conditions, session); }
 
     /** The conditions that a row's values settle, the lowest of the plan first. */

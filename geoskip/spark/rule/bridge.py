@@ -31,7 +31,6 @@ from geoskip.planner import Decision, decide
 from geoskip.predicates import And, Predicate
 from geoskip.registry import current
 from geoskip.report import unindexed_at_last
-from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, leave_out, name_of
 from geoskip.sources.dependencies import (
     reason_unusable,
@@ -53,14 +52,12 @@ from geoskip.spark.rule.decision_cache import (
     lost_rows,
 )
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
-from geoskip.spark.rule.translate import Translator, parse_template, parts_of
+from geoskip.spark.rule.translate import Translator, parts_of
 from geoskip.stores.log_files import local_path
 
 Json = Mapping[str, Any]
 _LONGEST = 1000
 """So many characters of a reason are told, whatever lies in the metadata."""
-_LOOKED_FOR_AGAIN = 5.0
-"""Seconds after which it is asked again what a function of SQL is made of. An old answer loses nothing."""
 _MOST_ENVIRONMENTS = 64
 _EVALUATION = 0.2
 """The share of the budget for evaluating conditions over single values: planning must not outlast what it saves."""
@@ -85,7 +82,6 @@ class Bridge:
         self._environments: dict[str, Json] = {}
         self._numbers = itertools.count(1)
         self._running: dict[int, _Running] = {}
-        self._inlined: dict[tuple[str, str], tuple[Template | None, float]] = {}
 
     def answer(self, request: str, java: Any = None) -> str:
         """The answer to one request; never raises. ``java`` is who asks, and evaluates for single values."""
@@ -256,7 +252,6 @@ class Bridge:
         deadline = time.monotonic() + float(request["budget"]) / 2
         last = time.monotonic() + float(request["budget"]) * _EVALUATION
         answers: Answers = {}
-        templates = self.templates(request, java)
         for number, slots in enumerate(request["vectors"]):
             if number and time.monotonic() > deadline:
                 reasons.append("too many different partitions for the planning budget: the files of some are all read")
@@ -266,7 +261,7 @@ class Bridge:
             evaluator = None
             if java is not None:
                 evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
-            decision = decide(snapshot, And(parts), indexes, evaluator=evaluator, watch=watch, templates=templates)
+            decision = decide(snapshot, And(parts), indexes, evaluator=evaluator, watch=watch)
             reasons.extend(decision.reasons)
             decisions.append(decision)
         return indexes
@@ -288,22 +283,6 @@ class Bridge:
             else:
                 reasons.append(f"{entry.name} is not used: {why}")
         return tuple(usable)
-
-    def templates(self, request: Json, java: Any) -> list[Template]:
-        """The functions of SQL that mappings name, as what Spark replaces them by in this session."""
-        found = [self._template(name, request, java) for name in current().bare_names()] if java is not None else []
-        return [template for template in found if template is not None]
-
-    def _template(self, name: str, request: Json, java: Any) -> Template | None:
-        key = (name, request["environment"])
-        known = self._inlined.get(key)
-        if known is None or time.monotonic() > known[1]:
-            try:
-                made = parse_template(name, java.inlined(request["number"], name))
-            except Exception:
-                made = None
-            known = self._inlined[key] = (made, time.monotonic() + _LOOKED_FOR_AGAIN)
-        return known[0]
 
     def _changed_files(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> Mask | None:
         """Return files to be skipped whose content has changed; only local files, up to a limit.

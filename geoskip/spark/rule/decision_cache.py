@@ -194,12 +194,9 @@ def is_settled(index: Index) -> bool:
 
 
 def has_rules_of_others(predicates: Iterable[Predicate], registry: Registry) -> bool:
-    """True if users' mappings or functions of constants concern calls in these predicates.
-
-    Those of bare names may be of functions that Spark has replaced by what they are made of.
-    """
+    """True if users' mappings or functions of constants concern calls in these predicates."""
     calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))
-    return bool(registry.bare_names()) or not all(_is_own(rule) for call in calls for rule in _rules(registry, call))
+    return not all(_is_own(rule) for call in calls for rule in _rules(registry, call))
 
 
 def _is_of_catalyst(node: Json) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import json
 import pickle
 import re
 import struct
@@ -42,7 +41,6 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
     columns_of,
-    normalise,
     transform,
     walk,
 )
@@ -50,7 +48,6 @@ from geoskip.registry import SPELLINGS, current
 from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, versioned_identity
 from geoskip.registry.functions import CATALYST
 from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
-from geoskip.rewrite.sql_functions import Template
 from geoskip.sources.column_names import quote_if_needed
 from geoskip.types import sql_type
 
@@ -219,23 +216,6 @@ def parts_of(
             yield translator.predicate(node)
         except BaseException as error:
             reasons.append(f"a condition could not be translated: {type(error).__name__}: {error}")
-
-
-def parse_template(name: str, written: str | None) -> Template | None:
-    """A function of SQL as ``Geoskip.inlined`` wrote it; None where it is a function that stays a call."""
-    if written is None:
-        return None
-    *markers, body = (normalise(Translator().predicate(node)) for node in json.loads(written))
-    if isinstance(body, Call) and body.name.lower() == SPELLINGS.get(name.lower(), name.lower()):
-        return None
-    if not columns_of(body) or isinstance(body, Column) or body in markers or not all(map(_is_itself, walk(body))):
-        return None
-    return Template(name, body, tuple(markers), body.type)
-
-
-def _is_itself(vertex: Predicate) -> bool:
-    """True if an equal vertex means the same; not for unknown or unidentified functions."""
-    return not isinstance(vertex, Opaque) and not (getattr(vertex, "implementation", None) or "").endswith(UNIDENTIFIED)
 
 
 def _call_as_declared(call: Call) -> Predicate:
