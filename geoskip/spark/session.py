@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from geoskip.spark.catalog import KEYS, DatasetCatalog
 from geoskip.spark.rule.bridge import Bridge
 from geoskip.spark.st_functions import candidates, register_functions
 from geoskip.spark.statistics_function import register_statistics
-from geoskip.spark.workers import is_cluster
 from geoskip.statements.parser import STATEMENTS
 from geoskip.stores.keyring import KeyKeeper
 
@@ -138,7 +136,6 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
     """
     check_session(spark)
     load_mappings()
-    _check_workers(spark)
     key_ring = spark.conf.get(KEYS, None)
     if keys is None:
         known.read_keys(key_ring, again=True)
@@ -205,37 +202,6 @@ def switched(spark: SparkSession, value: str) -> Iterator[None]:
             spark.conf.unset(ENABLED)
         else:
             spark.conf.set(ENABLED, before)
-
-
-def _check_workers(spark: SparkSession) -> None:
-    if is_cluster(spark):  # whose workers a build asks itself
-        return
-    python = spark.sparkContext.pythonExec
-    found = shutil.which(python) or python
-    if os.path.realpath(found) == os.path.realpath(sys.executable) and found == sys.executable:
-        return
-    why = _worker_problem(found)
-    if why:
-        warnings.warn(
-            f"the session's Python workers run {python}, which {why}; queries skip as they should, but building an "
-            "index will fail: set PYSPARK_PYTHON to the Python of this driver before the session is made, or use "
-            "geoskip.session()",
-            stacklevel=3,
-        )
-
-
-@lru_cache(maxsize=8)
-def _worker_problem(python: str) -> str | None:
-    probe = "import sys, pyarrow, numpy, shapely, geoskip; print('%d.%d' % sys.version_info[:2])"
-    try:
-        done = subprocess.run([python, "-c", probe], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"cannot be started ({error})"
-    if done.returncode:
-        missing = re.search(r"No module named '([^']+)'", done.stderr)
-        return f"lacks the package {missing.group(1)}" if missing else "cannot import geoskip"
-    here = "{}.{}".format(*sys.version_info[:2])
-    return None if done.stdout.strip() == here else f"is Python {done.stdout.strip()}, not {here}"
 
 
 # --- starting Spark's JVM ---------------------------------------------------------------------------------------------

@@ -246,21 +246,22 @@ def _brought() -> set[str]:
 
 def worker_problem(error: BaseException) -> EnvironmentProblem | None:
     """Error that names what the workers lack, None for a job that failed otherwise."""
-    text = str(error)
+    text, context = str(error), SparkContext._active_spark_context
     missing = re.search(r"No module named '([^']+)'", text)
-    if missing is None and "PYTHON_VERSION_MISMATCH" not in text:
-        return None
-    why = f"lack the package {missing.group(1)}" if missing else "run another version of Python"
-    context = SparkContext._active_spark_context
+    if missing is None:
+        reason = _reason_of(text, context.pythonExec) if context is not None and _NO_WORKER.search(text) else None
+        return None if reason is None else EnvironmentProblem(reason)
+    why = f"lack the package {missing.group(1)}"
     if context is not None and _is_cluster(context):
-        if missing is None:
-            return EnvironmentProblem(_reason_of(text, context.pythonExec) or "")
         mended = way_out([missing.group(1).partition(".")[0]])
         return EnvironmentProblem(f"the Python workers of this cluster {why}; {mended}")
     return EnvironmentProblem(
         f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the session is "
         "made, or make it with geoskip.session()"
     )
+
+
+_NO_WORKER = re.compile("Cannot run program|PYTHON_VERSION_MISMATCH")
 
 
 def _probe(spark: SparkSession, there: WorkerPython, names: list[str], seconds: float | None) -> None:

@@ -18,6 +18,7 @@ import geoskip
 from geoskip import GeoBox, MinMax
 from geoskip.errors import (
     DatasetNotFoundError,
+    EnvironmentProblem,
     GeoskipError,
     InvalidSpecificationError,
     UnknownColumnError,
@@ -361,3 +362,13 @@ def test_a_view_may_rename_columns_but_not_choose_rows(spark: Any, parts: Parts)
     assert same_as_off(lambda: spark.table("all_rows").where("a > 5")).files_kept == 1
     with pytest.raises(InvalidSpecificationError, match="chooses rows"):
         geoskip.dataset(spark, table="some_rows")
+
+
+def test_a_python_of_the_workers_that_is_missing_is_named_and_no_file_is_called_unreadable(
+    spark: Any, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = geoskip.dataset(spark, str(parts({"id": [1, 2]}, {"id": [3]})), store=MemoryStore())
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/no/such/python")
+    with pytest.raises(EnvironmentProblem, match=r"^the workers have no /no/such/python: let PYSPARK_PYTHON"):
+        dataset.create_index(MinMax("pmod(id, 3)"))
+    assert dataset.store.latest() is None
