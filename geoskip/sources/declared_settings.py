@@ -71,9 +71,9 @@ SETTINGS = (
     Setting(
         "audit",
         "0",
-        "share of the skipped files to read again after a query, in the background, with the query's own filter; a row "
-        "that is found is reported in the log and in `report.lost`, and what skipped it is not used any more "
-        "(`geoskip.quarantined()`, `geoskip.release(name)`)",
+        "share of the skipped files to read again after a query, in the background, with the query's own filter; a "
+        "matching row is reported in the log and in `report.lost`, and the index or mapping that skipped it is "
+        "quarantined (`geoskip.quarantined()`, `geoskip.release(name)`)",
         "a share from 0 to 1 such as 0.02",
         _is_between(0, 1),
     ),
@@ -89,25 +89,25 @@ SETTINGS = (
         "metadata.cacheTtl",
         "1",
         "for metadata on other file systems and servers: the seconds for which queries use the newest snapshot that an "
-        "earlier query found, even if other drivers have written newer ones; `0` looks for the newest one at each "
-        "query; what this driver indexes is used at once",
+        "earlier query found, even if other drivers have written newer ones; with `0` each query looks up the "
+        "newest one; snapshots written by this driver are used at once",
         "a number of seconds such as 1",
         _is_between(0, math.inf),
     ),
     Setting(
         "fingerprint.maxRechecks",
         "2000",
-        "local files that are to be skipped are checked for changes when a query is planned and at each run, unless "
-        "there are more than this number",
+        "largest number of local files to skip that are checked for changes, when a query is planned and at each run; "
+        "above it none is checked",
         "a number of files such as 2000",
         _is_between(0, math.inf),
     ),
     Setting(
         "workload",
         "off",
-        "`on` keeps the conditions of the queries that the session runs, the newest 1000 different ones, with a "
-        "placeholder for each literal: `geoskip.workload_log(spark)` shows how often they were run and what they read; "
-        "`literals` keeps them with their literals, so that advice can be given on them",
+        "`on` records the conditions of the session's queries, the newest 1000 distinct ones, with a placeholder for "
+        "each literal: `geoskip.workload_log(spark)` shows how often they ran and what they read; `literals` also "
+        "records the literals, which `geoskip.recommend` and `geoskip.what_if` need",
         "off, on or literals",
         _is_one_of("off", "false", "on", "true", "literals"),
     ),
