@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -10,7 +11,10 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # at once, and without typer
         from geoskip import __version__
 
-        print(f"geoskip {__version__}")
+        try:
+            print(f"geoskip {__version__}", flush=True)
+        except BrokenPipeError:
+            os._exit(141)  # at exit Python would write once more
         return
     try:
         from geoskip.cli import app

@@ -54,6 +54,10 @@ class CommandGroup(TyperGroup):
             code = _report(error)
         except KeyboardInterrupt:
             code = INTERRUPTED
+        except SystemExit as error:  # of Rich and Click, which print the help
+            if not isinstance(error.__context__, BrokenPipeError):
+                raise
+            code = PIPE_CLOSED
         sys.exit(code if isinstance(code, int) else 0)
 
 

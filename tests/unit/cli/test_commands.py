@@ -304,6 +304,9 @@ def test_in_processes_codes_pipes_and_paths_are_those_of_a_shell(data: Path) -> 
     assert (piped.returncode, piped.stdout, piped.stderr) == (0, f"{odd.stat().st_size}\n", "")
     gone = process(shell="geoskip files data | true; echo ${PIPESTATUS[0]}", cwd=data.parent)
     assert (gone.stdout.strip(), gone.stderr) in [("0", ""), ("141", "")]
+    for words in ("--help", "files --help", "--version"):
+        gone = process(shell=f"geoskip {words} | true; echo ${{PIPESTATUS[0]}}", cwd=data.parent)
+        assert (gone.stdout.strip(), gone.stderr) in [("0", ""), ("141", "")], words
     codes = process(shell="geoskip files data x; echo $?; geoskip files --nope; echo $?", cwd=data.parent)
     assert codes.stdout.split() == ["1", "2"]
     assert "Traceback" not in codes.stderr
