@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -156,14 +155,14 @@ def files(
         )
     started = time.perf_counter()
     reasons = [*found.notes]
-    snapshot = snapshot_or_reason(root, store, metadata, reasons)
+    snapshot, is_readable = snapshot_or_reason(root, store, metadata, reasons)
     types: Mapping[str, str | None] = _types(found, snapshot)
     partitions = _partitions(found, snapshot, types)
     is_complete = snapshot is not None or found.table_types is not None
     columns = {**(types if is_complete else _types_in_a_file(found)), **partitions.types}
     names = tuple(columns) if is_complete else None
     predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
-    question = _Question(root, found, snapshot, partitions, without_old_times(predicate), reasons)
+    question = _Question(found, snapshot, is_readable, partitions, without_old_times(predicate), reasons)
     kept = question.kept_numbers()
     answer = KeptFiles(question.files(kept))
     answer.predicate, answer.columns, answer.listing = predicate, columns, found
@@ -250,14 +249,14 @@ class _Question:
 
     def __init__(
         self,
-        root: str,
         found: FolderListing,
         snapshot: Snapshot | None,
+        is_readable: bool,
         partitions: PartitionColumns,
         predicate: Predicate,
         reasons: list[str],
     ) -> None:
-        self.root, self.found, self.snapshot = root, found, snapshot
+        self.found, self.snapshot, self.is_readable = found, snapshot, is_readable
         self.partitions, self.predicate, self.reasons = partitions, predicate, reasons
         self.decisions: list[tuple[Decision, Mask | None]] = []
         self.unindexed = 0
@@ -331,9 +330,11 @@ class _Question:
             load_mappings()
         named = self._as_indexed(self.predicate)
         read = top_level_columns(named)
-        concerned = [entry for entry in snapshot.header.entries if not read.isdisjoint(_columns_of(entry))]
+        concerned = [
+            entry for entry in snapshot.header.entries if not read.isdisjoint(top_level_columns(*entry.index.bound))
+        ]
         header = replace(snapshot.header, entries=tuple(concerned))
-        return usable(self.root, header, is_agreed, self.reasons, self.found.columns, named, self.found.schema)
+        return usable(self.found.root, header, is_agreed, self.reasons, self.found.columns, named, self.found.schema)
 
     def _as_indexed(self, predicate: Predicate) -> Predicate:
         """A condition with the names that metadata have for its columns."""
@@ -386,7 +387,7 @@ class _Question:
         """
         names = self.found.unnameable
         return Scan(
-            dataset=f"file:{os.path.join(self.root, self.found.below).rstrip('/')}",
+            dataset=f"file:{os.path.join(self.found.root, self.found.below).rstrip('/')}",
             predicate=predicate,
             files_total=len(self.found),
             files_kept=len(kept) + len(names),
@@ -411,9 +412,8 @@ class _Question:
 
     def _decisions(self) -> tuple[Decision, ...]:
         """The decisions; without metadata one over no file, which tells what would serve the condition."""
-        is_unreadable = any(re.match(r"the metadata in .* could not be read: ", reason) for reason in self.reasons)
-        if self.snapshot is None and self.predicate is not TRUE and not is_unreadable:
-            return (decide(empty_snapshot(self.root), self.predicate),)
+        if self.snapshot is None and self.is_readable and self.predicate is not TRUE:
+            return (decide(empty_snapshot(self.found.root), self.predicate),)
         return tuple(decision for decision, _ in self.decisions)
 
     def _effects(self) -> tuple[tuple[str, int], ...]:
@@ -434,11 +434,6 @@ class _Question:
             return ()
         listed_rows = FileMatch.of(self.snapshot, self.found).file >= 0
         return tuple(listed_rows if mask is None else listed_rows & mask for _, mask in self.decisions)
-
-
-def _columns_of(entry: IndexEntry) -> set[str]:
-    """The top-level columns that an index is over, in lower case."""
-    return set[str]().union(*map(top_level_columns, entry.index.bound))
 
 
 def _is_impossible(predicate: Predicate) -> bool:

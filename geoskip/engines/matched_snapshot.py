@@ -73,8 +73,10 @@ def latest_snapshot(store: Store) -> Snapshot | None:
     return loaded
 
 
-def snapshot_or_reason(root: str, store: Store | None, metadata: str | None, reasons: list[str]) -> Snapshot | None:
-    """The latest snapshot, or None with a reason.
+def snapshot_or_reason(
+    root: str, store: Store | None, metadata: str | None, reasons: list[str]
+) -> tuple[Snapshot | None, bool]:
+    """The latest snapshot, or None with a reason; and False for metadata that cannot be read.
 
     Parameters
     ----------
@@ -90,15 +92,15 @@ def snapshot_or_reason(root: str, store: Store | None, metadata: str | None, rea
         snapshot = latest_snapshot(chosen)
     except MetadataError as error:
         reasons.append(f"the metadata in {chosen.location} could not be read: {error}{repair_advice(error)}")
-        return None
+        return None, False
     if snapshot is None:
         maker = "geoskip.build()" if table_format(root) is None else "geoskip.dataset(spark, ...).create_index()"
         reasons.append(f"there are no metadata in {chosen.location}: every file is kept; {maker} makes them")
-        return None
+        return None, True
     reasons += snapshot.header.unread_reasons
     if pending := snapshot.header.pending:
         reasons.append(unindexed_at_last(pending))
-    return snapshot
+    return snapshot, True
 
 
 @dataclass(frozen=True)

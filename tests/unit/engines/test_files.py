@@ -166,6 +166,17 @@ def test_damaged_metadata_keep_every_file(folder: Path) -> None:
     assert any("damaged" in reason for reason in found.report.reasons)
 
 
+def test_no_index_is_suggested_where_metadata_cannot_be_read(tmp_path: Path) -> None:
+    place = tmp_path / "a\nb"
+    store = ParquetStore(place / "_geoskip", encryption=Encryption(KeyRing({"k": b"0" * 32}), "k"))
+    write_indexed(
+        place, {"0.parquet": pa.table({"a": pa.array([0], pa.int32())})}, {"a": "int"}, INDEXES[:1], store=store
+    )
+    found = geoskip.files(place, above(1))
+    assert [reason for reason in found.report.reasons if "could not be read: " not in reason] == []
+    assert found.report.decisions() == ()
+
+
 def test_protected_metadata_are_read_with_keys(tmp_path: Path) -> None:
     store = ParquetStore(tmp_path / "_geoskip", encryption=Encryption(KeyRing({"k": b"0" * 32}), "k"))
     tables = {f"{n}.parquet": pa.table({"a": pa.array([n], pa.int32())}) for n in range(3)}
