@@ -21,6 +21,8 @@ from geoskip.errors import InvalidSpecificationError
 if TYPE_CHECKING:
     from geoskip.report import Report
 
+QUERY = re.compile(r"\s*(select|with|from)\b", re.IGNORECASE)
+"""The beginning of a whole query, where a condition may stand."""
 Where = Annotated[
     str, typer.Argument(metavar='"WHERE ..."', help="A condition in Spark's SQL. Without one all files are kept.")
 ]
@@ -132,7 +134,7 @@ def opened_report(
         The zone of texts that are instants, without Spark.
     """
     condition = re.sub(r"\s*where\b\s*", "", where, count=1, flags=re.IGNORECASE) if _WHERE.match(where) else where
-    if re.match(r"\s*(select|with|from)\b", condition, re.IGNORECASE):
+    if QUERY.match(condition):
         raise InvalidSpecificationError(
             f'{condition[:40]!r} is a query: give its condition alone, as in geoskip files PATH "temp > 30"'
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +12,7 @@ from geoskip.cli.application import command
 from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, check_pyspark, pairs_of
 from geoskip.cli.output import Json, check_folder_of, show, show_activity, show_json
-
-_QUERY = re.compile(r"\s*(select|with|from)\b", re.IGNORECASE)
+from geoskip.cli.query_commands import QUERY
 
 
 @command("geoskip layout data/weather", "geoskip layout data/weather lng lat --json", panel="Look")
@@ -59,7 +57,7 @@ def recommend(
     with spark.dataset([path], metadata, "recommend needs Spark") as handle, show_activity("recommending indexes"):
         from geoskip.spark.advisor.recommend import recommend as recommended
 
-        given = [text if _QUERY.match(text) else handle.to_df().where(text) for text in queries]
+        given = [text if QUERY.match(text) else handle.to_df().where(text) for text in queries]
         found = recommended(handle, given, budget, layouts)
     if as_json:
         show_json(found.to_dict())

@@ -24,7 +24,7 @@ from geoskip.engines.duckdb_iceberg import columns_by_id
 from geoskip.engines.duckdb_scopes import GLOB_MARKS, fold_case
 from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, quote_name
 from geoskip.engines.files import KeptFiles, files
-from geoskip.engines.folder_listing import FolderListing, locate, table_format
+from geoskip.engines.folder_listing import FolderListing, locate, path_keys, table_format
 from geoskip.engines.table_listing import list_files, refuse_unlike
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.predicates import Column, Predicate, walk
@@ -345,19 +345,8 @@ def _absolute(name: str) -> str:
 
 def _path_keys(parquet: Parquet, names: Sequence[str]) -> set[str]:
     """The names of the columns that a reader takes from paths; none where it finds columns by ids."""
-    return set() if "schema" in parquet.named else path_keys(names)
-
-
-def path_keys(names: Sequence[str]) -> set[str]:
-    """The names of columns in the folders of paths.
-
-    >>> path_keys(["d/p=1/f.parquet"])
-    {'p'}
-    """
-    keys: set[str] = set()
-    for folder in {os.path.dirname(name) for name in names}:
-        keys.update(part.partition("=")[0] for part in folder.split("/") if "=" in part)
-    return keys
+    folders = () if "schema" in parquet.named else {os.path.dirname(name) for name in names}
+    return {key for folder in folders for key in path_keys(folder)}
 
 
 def _times_of(predicate: Predicate) -> dict[str, str]:

@@ -146,6 +146,15 @@ def table_format(folder: str) -> str | None:
     return "Hudi" if os.path.isdir(os.path.join(folder, ".hoodie")) else None
 
 
+def path_keys(folder: str) -> list[str]:
+    """The names of the partition columns in the path of a folder, from the top.
+
+    >>> path_keys("d/day=1/hour=2")
+    ['day', 'hour']
+    """
+    return [part.partition("=")[0] for part in folder.split(os.sep) if "=" in part]
+
+
 def list_folder(root: str, below: str = "") -> FolderListing:
     """List the files of a dataset, or those of one of its folders, in threads."""
     start = os.path.join(root, below) if below else root

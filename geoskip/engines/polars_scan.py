@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from geoskip.engines.extras import require_package
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing, locate, table_format
+from geoskip.engines.folder_listing import FolderListing, locate, path_keys, table_format
 from geoskip.engines.iceberg_listing import plan_scan
 from geoskip.engines.polars_expression import predicate_of_polars
 from geoskip.engines.pyarrow_dataset import kept_files, whole_dataset, without_skipped
@@ -101,12 +101,12 @@ class _PolarsDataset:
             first.setdefault(os.path.dirname(file), file)
         sample = list(first.values())
         self.partitions = self._partitions(sample[0])
-        self.above = [name for name in _keys(self.start) if name not in self.partitions] if self.partitions else []
+        self.above = [name for name in path_keys(self.start) if name not in self.partitions] if self.partitions else []
         return self._scan(sample, None).collect_schema()
 
     def _partitions(self, file: str) -> list[str]:
         """The names of the partition columns in the path of a file below the folder."""
-        return _keys(os.path.relpath(os.path.dirname(file), self.start)) if os.path.isdir(self.start) else []
+        return path_keys(os.path.relpath(os.path.dirname(file), self.start)) if os.path.isdir(self.start) else []
 
     def _scan(self, paths: Sequence[str], schema: Any) -> Any:
         """A frame of polars over files; partitions have the types of the schema, else inferred ones."""
@@ -213,8 +213,3 @@ def _loses_null(kind: Any) -> bool:
     if kind.is_struct:
         return any(_loses_null(each.field_type) for each in kind.fields)
     return hasattr(kind, "key_type") or (hasattr(kind, "element_type") and not kind.element_type.is_primitive)
-
-
-def _keys(path: str) -> list[str]:
-    """The names in front of the equal signs in the folders of a path."""
-    return [part.partition("=")[0] for part in path.split(os.sep) if "=" in part]
