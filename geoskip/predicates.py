@@ -348,18 +348,19 @@ def walk(node: Predicate) -> Iterator[Predicate]:
             waiting.extend(reversed(below))
 
 
-def columns_of(node: Predicate) -> frozenset[str]:
-    """The names of all columns that an expression reads.
+def columns_of(*nodes: Predicate) -> frozenset[str]:
+    """The names of all columns that some expressions read.
 
-    >>> sorted(columns_of(And((IsNull(Column("a")), Opaque("f(b)", ("b",))))))
+    >>> sorted(columns_of(IsNull(Column("a")), Opaque("f(b)", ("b",))))
     ['a', 'b']
     """
     names: set[str] = set()
-    for vertex in walk(node):
-        if isinstance(vertex, Column):
-            names.add(vertex.name)
-        elif isinstance(vertex, Opaque):
-            names.update(vertex.columns)
+    for node in nodes:
+        for vertex in walk(node):
+            if isinstance(vertex, Column):
+                names.add(vertex.name)
+            elif isinstance(vertex, Opaque):
+                names.update(vertex.columns)
     return frozenset(names)
 
 

@@ -307,7 +307,7 @@ class RuleRunner:
 def _read_alone(index: Index) -> frozenset[str]:
     """Return the columns of which a vertex must name one for the index to apply; empty if unknown."""
     is_own = type(index).__module__.partition(".")[0] == "geoskip"
-    return frozenset[str]().union(*map(columns_of, index.bound)) if is_own else frozenset()
+    return columns_of(*index.bound) if is_own else frozenset()
 
 
 def _is_near(index: Index, columns: frozenset[str]) -> bool:

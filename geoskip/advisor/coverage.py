@@ -88,7 +88,7 @@ def masks_of(
         Groups of indexes that serve a comparison only together.
     """
     groups = [[index] for index in indexes] + [list(group) for group in together]
-    reads = [frozenset[str]().union(*(columns_of(e) for index in g for e in index.bound)) for g in groups]
+    reads = [columns_of(*(e for index in g for e in index.bound)) for g in groups]
 
     def masks(node: Predicate) -> VertexMasks:
         members, every = _members(node)

@@ -114,8 +114,7 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
         yield _unserved_effect(part, replace(found, indexes=()))
     served = {name for names in pieces for name in names}
     for index in condition.decision.indexes:
-        over = frozenset[str]().union(*map(columns_of, index.bound))
-        if str(index) not in served and not over.isdisjoint(part.columns):
+        if str(index) not in served and not part.columns.isdisjoint(columns_of(*index.bound)):
             yield IndexEffect(str(part), str(index), reason="it does not serve this part, another index does")
 
 

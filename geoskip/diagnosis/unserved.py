@@ -277,11 +277,11 @@ class LabelledCondition:
         over = [_call_mismatch(index, test) for index in near]
         if differing := next((text for text in over if text), ""):
             return UnservedPart(part, differing, suggestion, indexes=names)
-        if near and part.columns <= _all_columns(near):
+        if near and part.columns <= _columns(*near):
             those = [*names[:3], *_mappings(test)]
             verb = "does" if len(those) == 1 else "do"
             return UnservedPart(part, f"{join_names(those)} {verb} not serve {part}", suggestion, indexes=names)
-        missing = [subject for subject in _subjects(test) if not columns_of(subject) <= _all_columns(near)]
+        missing = [subject for subject in _subjects(test) if not columns_of(subject) <= _columns(*near)]
         subject = condense(str(missing[0] if missing else test))
         unmapped = ", a function without a mapping" if missing and _is_unmapped(missing[0]) else ""
         none = "" if suggestion else ", and there is none to suggest"
@@ -309,12 +309,8 @@ def _subjects(test: Predicate) -> list[Predicate]:
     return [operand for operand in operands if columns_of(operand)]
 
 
-def _columns(index: Index) -> frozenset[str]:
-    return frozenset[str]().union(*map(columns_of, index.bound))
-
-
-def _all_columns(indexes: Sequence[Index]) -> frozenset[str]:
-    return frozenset[str]().union(*map(_columns, indexes))
+def _columns(*indexes: Index) -> frozenset[str]:
+    return columns_of(*(expression for index in indexes for expression in index.bound))
 
 
 def _unknown(part: Part) -> str:

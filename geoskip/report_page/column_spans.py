@@ -60,7 +60,7 @@ def pictures_of(scan: Scan) -> list[ColumnPicture]:
         read = columns_of(decision.predicate)
         is_kept = None
         for index in snapshot.indexes:
-            if read.isdisjoint(frozenset[str]().union(*map(columns_of, index.bound))):
+            if read.isdisjoint(columns_of(*index.bound)):
                 continue
             for name, ranges in stored_ranges(snapshot.files, index).items():
                 if name not in found and len(found) < _MOST_COLUMNS and ranges.present.any():

@@ -163,7 +163,7 @@ def corrupt_record(expressions: Iterable[Predicate], reader: Reader) -> str | No
         return None
     lowered = {name.lower(): value for name, value in reader.options.items()}
     name = lowered.get("columnnameofcorruptrecord") or reader.settings.get("spark.sql.columnNameOfCorruptRecord") or ""
-    return name if any(name.lower() in top_level_columns(expression) for expression in expressions) else None
+    return name if name.lower() in top_level_columns(*expressions) else None
 
 
 def struct_tested_for_null(expressions: Iterable[Predicate], reader: Reader) -> str | None:
@@ -184,7 +184,7 @@ def depends_on(expressions: Iterable[Predicate], reader: Reader) -> dict[str, st
     settings = reader.settings
     names = ["spark.sql.caseSensitive"]
     expressions = list(expressions)
-    columns = sorted(set().union(*map(top_level_columns, expressions)))
+    columns = sorted(top_level_columns(*expressions))
     names += [prefix + column for column in columns for prefix in (DEFAULT_OF, ID_OF)]
     # text is parsed by Spark, and a default is SQL, which every query evaluates anew
     parsed = reader.parses_text or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
@@ -223,9 +223,9 @@ def _setting_text(name: str, value: str | None) -> str:
     return text.lower() if is_switch and text.lower() in ("true", "false") else text
 
 
-def top_level_columns(expression: Predicate) -> set[str]:
-    """Top-level columns that an expression reads, without backquotes and in lower case."""
-    parts = [re.match(r"`((?:[^`]|``)*)`|[^.]*", name) for name in columns_of(expression)]
+def top_level_columns(*expressions: Predicate) -> set[str]:
+    """Top-level columns that some expressions read, without backquotes and in lower case."""
+    parts = [re.match(r"`((?:[^`]|``)*)`|[^.]*", name) for name in columns_of(*expressions)]
     plain = [part[1].replace("``", "`") if part[1] is not None else part[0] for part in parts if part]
     return {name.lower() for name in plain}
 
@@ -307,7 +307,7 @@ def _csv_difference(built: Json, read: Json, sensitive: bool) -> str | None:
 
 def _orc_difference(entry: IndexEntry, built: Json, read: Json) -> str | None:
     """Reason why ORC columns differ, which files of Hive have by position alone, or None."""
-    for name in sorted(set().union(*map(top_level_columns, entry.index.bound))):
+    for name in sorted(top_level_columns(*entry.index.bound)):
         before, now = (
             [place for place, field in enumerate(schema["fields"]) if field["name"].lower() == name]
             for schema in (built, read)

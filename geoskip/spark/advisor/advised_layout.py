@@ -148,7 +148,7 @@ def _entries(sampled: FileSample, columns: Sequence[Column], chosen: Sequence[st
 
     def is_wanted(index: Index) -> bool:
         if isinstance(index, GeoBox):  # a geometry is computed of a column of WKB or of text
-            return frozenset[str]().union(*map(columns_of, index.bound)) <= {column.name for column in columns}
+            return columns_of(*index.bound) <= {column.name for column in columns}
         return isinstance(index, MinMax) and set(index.bound) <= set(columns)
 
     entries = sampled.snapshot.header.entries

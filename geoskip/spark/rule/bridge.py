@@ -315,7 +315,7 @@ def _relevant_entries(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[In
     if has_rules_of_others(parts, current()):
         return list(entries)
     by_column = snapshot.files.cached("indexes by column", lambda: _by_column(entries))
-    read = set[str]().union(*map(top_level_columns, parts))  # a struct is compared by its fields, which may be indexed
+    read = top_level_columns(*parts)  # a struct is compared by its fields, which may be indexed
     return [entries[number] for number in sorted({n for name in ("", *read) for n in by_column.get(name, ())})]
 
 
@@ -323,7 +323,7 @@ def _by_column(entries: Sequence[IndexEntry]) -> dict[str, list[int]]:
     """The places of indexes by the columns that they are over; under no name those over none."""
     found: dict[str, list[int]] = {}
     for number, entry in enumerate(entries):
-        for name in set[str]().union(*map(top_level_columns, entry.index.bound)) or ("",):
+        for name in top_level_columns(*entry.index.bound) or ("",):
             found.setdefault(name, []).append(number)
     return found
 

@@ -316,7 +316,7 @@ def _is_collated(node: Predicate) -> bool:
 
 
 def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
-    return tuple(sorted(set().union(*map(columns_of, nodes))))
+    return tuple(sorted(columns_of(*nodes)))
 
 
 def type_name(text: str) -> str:
