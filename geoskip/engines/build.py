@@ -40,7 +40,7 @@ from geoskip.predicates import Call, Column, walk
 from geoskip.registry.installed import load_mappings
 from geoskip.report import count_of
 from geoskip.sources.arrow_reader import SPARK, FileResult, read_files
-from geoskip.sources.bound_indexes import FileRelation, check_distinct, check_indexes, entry_of, texts_of
+from geoskip.sources.bound_indexes import FileRelation, check_distinct, check_indexes, entry_of, indexes_of, texts_of
 from geoskip.sources.build_verbs import (
     BuildReport,
     check_same,
@@ -72,8 +72,8 @@ _CHUNK = 64
 
 def build(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    indexes: Index | Sequence[Index] = (),
-    *,
+    indexes: Index | Iterable[Index] = (),
+    *more: Index | Iterable[Index],
     store: Store | None = None,
     metadata: str | os.PathLike[str] | None = None,
     threads: int | None = None,
@@ -88,10 +88,10 @@ def build(
     ----------
     path
         A local folder, with or without partitions (``day=2024-01-05``), a file, a glob, or a list of these.
-    indexes
-        The indexes to build, beside the existing ones. Without any, those are refreshed. Indexed are
-        columns, fields of structs (``address.city``), and calls of functions that geoskip and installed libraries offer
-        as Python functions (``GeoBox("ST_GeomFromWKB(shape)")``); other SQL expressions need Spark.
+    indexes, *more
+        The indexes to build, one by one or as a list, beside the existing ones. Without any, those are refreshed.
+        Indexed are columns, fields of structs (``address.city``), and calls of functions that geoskip and installed
+        libraries offer as Python functions (``GeoBox("ST_GeomFromWKB(shape)")``); other SQL expressions need Spark.
     store, metadata
         The store of the metadata, or the folder that holds them. Default: ``_geoskip`` beside the data.
     threads
@@ -116,7 +116,7 @@ def build(
         Where another writer committed first, and the two contradict each other.
     """
     started = time.perf_counter()
-    wanted = list(indexes) if isinstance(indexes, Iterable) and not isinstance(indexes, str) else [indexes]
+    wanted = indexes_of("build()", indexes, *more)
     if mode not in _MODES:
         raise InvalidSpecificationError(f"build(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
     if wanted and mode != "incremental":

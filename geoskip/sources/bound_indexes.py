@@ -67,15 +67,33 @@ def texts_of(index: Index) -> list[str]:
     return texts
 
 
+def indexes_of(call: str, *given: object) -> list[Index]:
+    """The indexes that a call was given, one by one or as lists.
+
+    Raises InvalidSpecificationError for what is none.
+
+    >>> from geoskip.indexes.minmax import MinMax
+    >>> indexes_of("build()", MinMax("a"), [MinMax("b")])
+    [MinMax(expr='a'), MinMax(expr='b')]
+    """
+    found: list[Any] = []
+    for each in given:
+        try:
+            found += [each] if isinstance(each, str | bytes | Mapping | Index) else list(each)  # type: ignore[call-overload]
+        except TypeError:  # not iterable
+            found.append(each)
+    for index in found:
+        if not isinstance(index, Index):
+            raise InvalidSpecificationError(f"{call} takes indexes such as MinMax('temp'), got {index!r}")
+    return found
+
+
 def check_indexes(indexes: Sequence[Index]) -> list[Index]:
     """Indexes as instances of their registered types.
 
-    Raises InvalidSpecificationError for other objects, and for indexes that are given twice.
+    Raises InvalidSpecificationError for indexes without expressions, and for those that are given twice.
     """
     for index in indexes:
-        if not isinstance(index, Index):
-            unpacked = "; unpack a list: create_index(*indexes)" if isinstance(index, list | tuple) else ""
-            raise InvalidSpecificationError(f"expected indexes such as MinMax('temp'), got {index!r}{unpacked}")
         texts = index.expressions()
         if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
             raise InvalidSpecificationError(f"{index.kind} needs a column name or SQL text, got {texts!r}")

@@ -228,7 +228,7 @@ def test_a_layout_keeps_partitions_and_counts_existing_indexes(spark: Any, many:
         ({"indexes": [MinMax("idd")]}, UnknownColumnError, "the dataset has no column idd; did you mean id"),
         ({"indexes": [MinMax("pair")]}, UnsupportedColumnError, r"minmax\(pair\)"),
         ({"indexes": [GeoBox("word", "id")]}, GeoskipError, r"geobox\(word, id\)"),
-        ({"indexes": ["id"]}, InvalidSpecificationError, "expected indexes such as"),
+        ({"indexes": ["id"]}, InvalidSpecificationError, "takes indexes such as"),
         ({"layout": "zorder(id)"}, InvalidSpecificationError, r"layout= takes a layout such as ZOrder\('lng', 'lat'\)"),
         ({"layout": ZOrder("idd")}, UnknownColumnError, "did you mean id"),
         ({"layout": ZOrder("tags")}, UnsupportedColumnError, r"zorder\(tags\): tags is of type map"),

@@ -26,6 +26,7 @@ from geoskip.indexes.base import Index
 from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot, bytes_of
 from geoskip.report import count_of
+from geoskip.sources.bound_indexes import indexes_of
 from geoskip.sources.dependencies import reason_unusable
 from geoskip.sources.listed_files import is_below
 from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset, sample_files
@@ -102,7 +103,7 @@ class AskedQuery:
 
 def what_if(
     dataset: Dataset,
-    indexes: Sequence[Index] = (),
+    indexes: Index | Iterable[Index] | None = (),
     layout: Layout | None = None,
     queries: Sequence[Query] | None = None,
     *,
@@ -150,9 +151,9 @@ def what_if(
     """
     check_share(sample, confidence)
     source = require_dataset(dataset)._source
-    if isinstance(indexes, str) or not isinstance(indexes, Iterable | Index | None):
-        raise InvalidSpecificationError(f"what_if(indexes=) takes indexes such as [MinMax('temp')], got {indexes!r}")
-    proposed = [indexes] if isinstance(indexes, Index) else list(indexes or ())
+    if isinstance(layout, Index):
+        raise InvalidSpecificationError(f"what_if() takes several indexes as a list, got {layout!r} as layout=")
+    proposed = [] if indexes is None else indexes_of("what_if(indexes=)", indexes)
     if not proposed and layout is None:
         raise InvalidSpecificationError("what_if() needs indexes to try, such as indexes=[MinMax('temp')], got none")
     state = source.current_state()

@@ -19,6 +19,7 @@ from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.verbs import StalenessBound, duration
+from geoskip.sources.bound_indexes import indexes_of
 from geoskip.sources.build_verbs import BuildReport
 from geoskip.sources.listed_files import is_glob
 from geoskip.sources.verification import VerifyResult
@@ -197,15 +198,16 @@ class Dataset:
 
     # --- verbs that read data ---------------------------------------------------------------------------------------
 
-    def create_index(self, *indexes: Index) -> BuildReport:
+    def create_index(self, *indexes: Index | Iterable[Index]) -> BuildReport:
         """Build the given indexes, all in one job; on an indexed dataset they are added.
 
-        Files that are new or changed since the last build get all indexes. An existing index is built again. Nothing
-        is written before everything was checked.
+        Several are given one by one or as a list. Files that are new or changed since the last build get all indexes.
+        An existing index is built again. Nothing is written before everything was checked.
         """
-        if not indexes:
+        wanted = indexes_of("create_index()", *indexes)
+        if not wanted:
             raise InvalidSpecificationError("create_index() needs at least one index, such as MinMax('temp')")
-        return create_refresh.create(self._source, indexes)
+        return create_refresh.create(self._source, wanted)
 
     def refresh_index(self, mode: str = "incremental") -> BuildReport:
         """Update the metadata to the files of now.

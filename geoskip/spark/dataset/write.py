@@ -28,6 +28,7 @@ from geoskip.layout.layout_report import RECORDED_SIZE, layout_name, mean_size, 
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import bytes_of
+from geoskip.sources.bound_indexes import indexes_of
 from geoskip.sources.listed_files import is_below, is_glob
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.analysis import (
@@ -66,7 +67,7 @@ def write(
     file_size: int | str | None = None,
     partition_by: str | Sequence[str] = (),
     mode: str = "error",
-    indexes: Index | Sequence[Index] = (),
+    indexes: Index | Iterable[Index] = (),
     metadata: str | os.PathLike[str] | None = None,
     store: Store | None = None,
     encryption: Encryption | None = None,
@@ -129,7 +130,7 @@ def write(
         raise InvalidSpecificationError(f"write() takes the path of one folder, got {path!r}")
     if layout is not None and not isinstance(layout, Layout):
         raise InvalidSpecificationError(f"write(layout=) takes a layout such as ZOrder('lng', 'lat'), got {layout!r}")
-    indexes = _items_of("indexes", indexes, Index, "indexes such as [MinMax('temp')]")
+    indexes = indexes_of("write(indexes=)", indexes)
     _check_indexes(frame, indexes)
     if mode not in _MODES:
         raise InvalidSpecificationError(f"write(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
@@ -193,20 +194,9 @@ def write(
     return Dataset(source)
 
 
-def _items_of(name: str, given: Any, kind: type, expected: str) -> list[Any]:
-    """The items of an argument, or it alone; raises InvalidSpecificationError for what has none."""
-    if isinstance(given, kind):
-        return [given]
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Column):
-        raise InvalidSpecificationError(f"write({name}=) takes {expected}, got {given!r}")
-    return list(given)
-
-
 def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
     """Raise where an index could not be built over the rows, before they are written."""
     for index in indexes:
-        if not isinstance(index, Index):
-            raise InvalidSpecificationError(f"write(indexes=) takes indexes such as [MinMax('temp')], got {index!r}")
         texts = index.expressions()
         try:
             with without_error_log():
@@ -331,7 +321,9 @@ def _size(files: int | None, file_size: int | str | None) -> int:
 
 def _partitions(frame: DataFrame, given: str | Sequence[str]) -> list[str]:
     """The names of partition columns as the rows have them; raises UnknownColumnError for others."""
-    wanted = _items_of("partition_by", given, str, "names of columns such as ['day']")
+    if not isinstance(given, Iterable) or isinstance(given, bytes | Column):
+        raise InvalidSpecificationError(f"write(partition_by=) takes names of columns such as ['day'], got {given!r}")
+    wanted = [given] if isinstance(given, str) else list(given)
     known = {name.lower(): name for name in frame.columns} | {name: name for name in frame.columns}
     for name in wanted:
         if not isinstance(name, str) or (name not in known and name.lower() not in known):

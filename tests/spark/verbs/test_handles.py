@@ -88,7 +88,7 @@ def test_what_a_glob_of_hadoops_finds(glob: str, path: str, is_found: bool) -> N
 
 def test_paths_are_texts_or_path_objects(spark: Any, place: Path, tmp_path: Path) -> None:
     handle = geoskip.dataset(spark, place, metadata=tmp_path / "apart")
-    assert handle.create_index(MinMax("a")).files == 4
+    assert handle.create_index([MinMax("a")]).files == 4
     assert geoskip.dataset(spark, [place / "0.parquet", str(place / "1.parquet")]).to_df().count() == 4
 
 
@@ -104,7 +104,15 @@ WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     ),
     "a text as index to try": (
         lambda spark, handle: geoskip.what_if(handle, "a", queries=["SELECT 1"]),
-        "what_if(indexes=) takes indexes such as [MinMax('temp')], got 'a'",
+        "what_if(indexes=) takes indexes such as MinMax('temp'), got 'a'",
+    ),
+    "indexes to try one by one": (
+        lambda spark, handle: geoskip.what_if(handle, MinMax("a"), MinMax("b"), queries=["SELECT 1"]),
+        "what_if() takes several indexes as a list, got MinMax(expr='b') as layout=",
+    ),
+    "a number as index": (
+        lambda spark, handle: handle.create_index(MinMax("a"), 3),
+        "create_index() takes indexes such as MinMax('temp'), got 3",
     ),
     "a text as keys": (lambda spark, handle: geoskip.dataset(spark, handle.path, encryption="x"), "Encryption, got"),
     "a text as share": (lambda spark, handle: handle.verify("half"), "takes a share above 0 and up to 1, got 'half'"),

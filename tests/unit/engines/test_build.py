@@ -97,6 +97,11 @@ def test_without_an_index_there_is_nothing_to_refresh(folder: Path, tmp_path: Pa
         geoskip.build(tmp_path / "empty", [MinMax("n")])
 
 
+def test_several_indexes_are_a_list_or_arguments(folder: Path) -> None:
+    assert geoskip.build(folder, MinMax("n"), ValueList("n")).indexes == ("minmax(n)", "valuelist(n)")
+    assert geoskip.build(folder, iter([Hybrid("n"), BloomFilter("n")])).indexes[2:] == ("hybrid(n)", "bloomfilter(n)")
+
+
 def test_arguments_that_make_no_sense(folder: Path) -> None:
     for options, message in (
         ({"mode": "fast"}, r"build\(mode=\) takes 'incremental', 'full', 'quick', got 'fast'"),
@@ -108,8 +113,8 @@ def test_arguments_that_make_no_sense(folder: Path) -> None:
     ):
         with pytest.raises(InvalidSpecificationError, match=message):
             geoskip.build(folder, **options)  # type: ignore[arg-type]
-    for wrong in (MinMax, "minmax(n)", None):
-        with pytest.raises(InvalidSpecificationError, match=r"expected indexes such as MinMax\('temp'\), got "):
+    for wrong in (MinMax, "minmax(n)", None, 5, [[MinMax("n")]], {"n": MinMax("n")}):
+        with pytest.raises(InvalidSpecificationError, match=r"build\(\) takes indexes such as MinMax\('temp'\), got "):
             geoskip.build(folder, wrong)  # type: ignore[arg-type]
     for path in (5, [5], ""):
         with pytest.raises(
