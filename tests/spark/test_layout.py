@@ -366,6 +366,8 @@ def test_what_spark_cannot_compute_or_write_is_an_error_that_says_so(spark: Any,
         ({"indexes": ["lng"]}, InvalidSpecificationError, "takes indexes such as"),
         ({"partitionBy": "region"}, InvalidSpecificationError, "no argument partitionBy; did you mean partition_by="),
         ({"format": "delta"}, InvalidSpecificationError, "writes Parquet, got format='delta'"),
+        ({"compression": "best"}, InvalidSpecificationError, r"\(compression=\) takes a codec .* got 'best': .*snappy"),
+        ({"maxRecordsPerFile": "few"}, InvalidSpecificationError, "could not be written: .*few"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )

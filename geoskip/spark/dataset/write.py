@@ -15,11 +15,11 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
 
 from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError, UnknownColumnError
@@ -138,6 +138,7 @@ def write(
     if file_size is not None and layout is None:
         raise InvalidSpecificationError(f"write(file_size={file_size!r}) needs a layout=, or give files=")
     _check_option_names(writer_options)
+    codec = _codec(frame, writer_options)
     partitions = _partitions(frame, partition_by)
     place = os.fsdecode(path)
     folder = None if metadata is None else os.fsdecode(metadata)
@@ -158,8 +159,6 @@ def write(
         _check_not_read(frame, place)
         _check_options(frame, place, partitions, writer_options)
     if layout is not None:
-        given = {name.lower(): str(value) for name, value in writer_options.items()}
-        codec = given.get("compression") or given.get("parquet.compression")
         with (
             _explain_errors(f"the rows for {place} could not be arranged, and nothing was written"),
             show_progress(spark, f"arranging rows by {layout}"),
@@ -217,6 +216,24 @@ def _check_option_names(options: Mapping[str, Any]) -> None:
                 "writer and index it with dataset()"
             )
     check_spelling(write, options)
+
+
+def _codec(frame: DataFrame, options: Mapping[str, Any]) -> str | None:
+    """The codec that the options name; raises InvalidSpecificationError for one that Spark lacks."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    name = next((name for name in ("compression", "parquet.compression") if name in given), None)
+    if name is None:
+        return None
+    jvm, session = cast(Any, frame.sparkSession._jvm), frame.sparkSession._jsparkSession
+    parameters = jvm.PythonUtils.toScalaMap({name: given[name]})
+    options_of = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetOptions
+    try:
+        options_of(parameters, session.sessionState().conf())
+    except IllegalArgumentException as error:
+        raise InvalidSpecificationError(
+            f"write({name}=) takes a codec that Spark knows, got {given[name]!r}: {sentence(error)}"
+        ) from None
+    return given[name]
 
 
 def _check_not_read(frame: DataFrame, place: str) -> None:
@@ -277,7 +294,7 @@ def _explain_errors(what: str) -> Iterator[None]:
     """Turn an error of Spark's into one that says what failed: a StoreError where a file system refused."""
     try:
         yield
-    except AnalysisException as error:
+    except (AnalysisException, IllegalArgumentException) as error:
         raise InvalidSpecificationError(f"{what}: {sentence(error)}") from None
     except (PySparkException, Py4JJavaError) as error:
         kind = StoreError if _REFUSED.search(message_of(error)) else GeoskipError
