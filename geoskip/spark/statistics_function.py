@@ -7,6 +7,7 @@ name with a dot, so that there is no ``geoskip.statistics`` in SQL.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from pyspark.sql import types as T
 from pyspark.sql.functions import udtf
 
 from geoskip.engines.statistics import SCHEMA, statistics
+from geoskip.errors import GeoskipError
 
 NAME = "geoskip_statistics"
 _TYPES = {
@@ -39,7 +41,13 @@ class StatisticsFunction:
 
     def eval(self, path: str, metadata: str | None = None) -> Iterator[tuple[Any, ...]]:
         """Yield the rows; raises the errors of :func:`geoskip.statistics`."""
-        yield from _rows(statistics(path, metadata=metadata))
+        try:
+            yield from _rows(statistics(path, metadata=metadata))
+        except GeoskipError:
+            os.environ["SPARK_HIDE_TRACEBACK"] = (
+                "1"  # a worker ends with an error, of which it writes the message alone
+            )
+            raise
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
