@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 WRITES = "writes"
 """The member of a recorded layout that lists the ids of the writes that arranged their rows."""
+OTHERS = "others"
+"""The member of a recorded layout with the ids of writes that arranged some partitions by another, by its text."""
 RECORDED_SIZE = "file_size"
 """The member of a recorded layout with the bytes of a file, which a rewrite without a size of its own keeps."""
 _OF_A_WRITE = re.compile(r"^part-\d+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -65,6 +67,18 @@ def with_writes(layout: Mapping[str, Any], paths: Sequence[str]) -> dict[str, An
     """The JSON of a layout with the ids of the writes of some files added to its own."""
     arranged = {*layout.get(WRITES, ()), *(write_of(path) for path in paths)} - {None}
     return {**layout, WRITES: sorted(arranged)}
+
+
+def writes_in(recorded: Mapping[str, Any], layout: str) -> list[str]:
+    """The ids of the writes that arranged rows by a layout: the recorded one, or that of some partitions.
+
+    >>> recorded = {"kind": "sort", "expressions": ["a"], "writes": ["1"], "others": {"sort(b)": ["2"]}}
+    >>> writes_in(recorded, "sort(a)"), writes_in(recorded, "sort(b)"), writes_in({}, "sort(b)")
+    (['1'], ['2'], [])
+    """
+    of_others = recorded.get(OTHERS) or {}
+    found = recorded.get(WRITES) if layout_name(recorded) == layout else of_others.get(layout)
+    return list(found or ())
 
 
 def partition_of(path: str) -> str:

@@ -191,6 +191,15 @@ def test_partitions_are_rewritten_one_by_one_and_others_stay(spark, partitioned)
     assert (of_days["day=1"]["a"].deepest, of_days["day=2"]["a"].deepest) == (3, 1)
     whole = new.rewrite(ZOrder("a", "b"), files=4)
     assert read(spark, whole.path) == before
+    part = geoskip.dataset(spark, whole.path).rewrite(Hilbert("a", "b"), where="day = 2", files=2)
+    assert (part.rewritten, part.kept) == (2, 2)
+    other = geoskip.dataset(spark, part.path)
+    assert other.layout("a").layout == "zorder(a, b)"
+    assert other.rewrite(Hilbert("a", "b"), where="day = 2", files=2).rewritten == 0, "they are in it already"
+    rest = other.rewrite(Hilbert("a", "b"), files=4)
+    assert (rest.rewritten, rest.kept) == (2, 2)
+    assert geoskip.dataset(spark, rest.path).rewrite(files=4).rewritten == 0
+    assert read(spark, rest.path) == before
     assert {Path(name).parts[0] for name in files_of(local(whole.path))} == {"day=1", "day=2"}
     by_day = geoskip.dataset(spark, whole.path).rewrite(Sort("Day", "b"), files=4)
     assert by_day.files_after == 4

@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.layout.clustering import FileRanges
-from geoskip.layout.layout_report import RECORDED_SIZE, WRITES, layout_name, out_of_order, partition_of, write_of
+from geoskip.layout.layout_report import RECORDED_SIZE, out_of_order, partition_of, write_of, writes_in
 from geoskip.layout.specification import Layout, Sort
 from geoskip.metadata import Snapshot, bytes_of
 from geoskip.sources.bound_indexes import FileRelation
@@ -168,20 +168,20 @@ def choose_files(
     found = dataset_ranges(data, snapshot, texts)
     ranges = list(found.of(texts).values())
     paths = found.table["path"].to_pylist()
-    writes = recorded.get(WRITES) or () if layout_name(recorded) == str(layout) else ()
+    writes = writes_in(recorded, str(layout))
     order = {path: at for at, path in enumerate(paths)}
     at = np.array([order[relative_path(file.uri, data.root)] for file in listed], dtype=np.int64)
     ranges = [each.take(at) for each in ranges]
     paths = [paths[number] for number in at]
     folders = np.array([partition_of(path) for path in paths], dtype=object)
-    stray = out_of_order(ranges, paths, list(writes))
+    stray = out_of_order(ranges, paths, writes)
     unarranged = np.array([write_of(path) not in writes for path in paths], dtype=bool)
     if not texts:
         stray = np.zeros(len(listed), dtype=bool)
     elif not all(found.of([text]) for text in texts):  # nothing but their writes says that files are in order
         stray = stray | unarranged
     elif isinstance(layout, Sort):  # files in order of another column are apart in all columns, too
-        stray = stray | (unarranged & out_of_order(ranges[:1], paths, list(writes)))
+        stray = stray | (unarranged & out_of_order(ranges[:1], paths, writes))
     elif len(ranges) > 1:
         stray = stray | _several_unarranged(folders, unarranged)
     chosen = np.zeros(len(listed), dtype=bool)

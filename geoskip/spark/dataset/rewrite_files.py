@@ -34,7 +34,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, StoreError
-from geoskip.layout.layout_report import RECORDED_SIZE, WRITES, layout_name, mean_size, with_writes
+from geoskip.layout.layout_report import OTHERS, RECORDED_SIZE, WRITES, layout_name, mean_size, with_writes, writes_in
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
@@ -178,8 +178,7 @@ def rewrite(
 
 def _check_source(data: SparkData, to: str | None) -> None:
     """Raise for datasets that cannot be rewritten as a whole."""
-    source = data.source
-    paths = source.paths
+    source, paths = data.source, data.source.paths
     if paths is not None and (len(paths) != 1 or is_glob(paths[0]) or list(data.state.relation.roots) != [data.root]):
         raise InvalidSpecificationError(
             f"rewrite() needs a handle of one folder or table, not of {source.name}: its files are rewritten together"
@@ -220,9 +219,10 @@ def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout |
 
 def _record(data: SparkData, snapshot: Snapshot | None, layout: Layout, chosen: Chosen) -> None:
     """Record the layout of files that were in order already."""
-    if chosen.is_whole and (snapshot is None or layout_name(snapshot.header.layout) != str(layout)):
+    recorded = snapshot.header.layout if snapshot is not None else {}
+    if chosen.is_whole and layout_name(recorded) != str(layout):
         size = chosen.file_size or mean_size([file.size for file in chosen.kept])
-        record_layout(data, {**layout.to_json(), RECORDED_SIZE: size})
+        record_layout(data, {**layout.to_json(), WRITES: writes_in(recorded, str(layout)), RECORDED_SIZE: size})
 
 
 class _Rewrite:
@@ -408,17 +408,17 @@ class _Rewrite:
             encryption if getattr(encryption, "key", None) is not None else None,
         )  # fmt: skip
         recorded = self.snapshot.header.layout if self.snapshot is not None else {}
-        is_same = layout_name(recorded) == str(self.layout)
-        writes = [*(recorded.get(WRITES) or () if is_same else ()), *self.ids]
-        layout = dict(recorded)
-        if self.chosen.is_whole or is_same or not recorded:
-            size = (None if self.chosen.is_whole else recorded.get(RECORDED_SIZE)) or self.chosen.file_size
+        kept = {} if self.chosen.is_whole else recorded
+        writes = sorted({*writes_in(recorded, str(self.layout)), *self.ids})
+        if layout_name(kept) in ("", str(self.layout)):
+            size = kept.get(RECORDED_SIZE) or self.chosen.file_size
             size = size or mean_size([file.size for file in self._list_files([self.folder.final])])
-            layout = {**self.layout.to_json(), WRITES: sorted(set(writes)), RECORDED_SIZE: size}
+            layout = {**kept, **self.layout.to_json(), WRITES: writes, RECORDED_SIZE: size}
+        else:
+            layout = {**kept, OTHERS: {**(kept.get(OTHERS) or {}), str(self.layout): writes}}
         if self.snapshot is not None and (entries := self.snapshot.header.entries):
             return create(target, [entry.index for entry in entries], layout)
-        if layout:
-            record_layout(SparkData(target, target.current_state()), layout)
+        record_layout(SparkData(target, target.current_state()), layout)
         return None
 
     def _switch(self, table: TableLocation) -> None:
