@@ -46,6 +46,7 @@ _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
 _PARTIAL = "spark.sql.json.enablePartialResults"
 _POSITIONAL = "orc.force.positional.evolution"
+_LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader leaves longer lines out
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
 
@@ -56,15 +57,18 @@ def _words(text: str) -> frozenset[str]:
 
 _NEUTRAL_OPTIONS = _words("""
     path paths basepath inferschema samplingratio mergeschema pathglobfilter recursivefilelookup modifiedbefore
-    modifiedafter ignorecorruptfiles ignoremissingfiles serialization.format preferdate prefersdate
+    modifiedafter ignorecorruptfiles ignoremissingfiles serialization.format
 """)
 # options whose values Spark reads in any case
 _WORDS = _words("""
     allowbackslashescapinganycharacter allowcomments allownonnumericnumbers allownumericleadingzeros
     allowsinglequotes allowunquotedcontrolchars allowunquotedfieldnames dropfieldifallnull enforceschema header
-    ignoreleadingwhitespace ignoretrailingwhitespace mode multiline prefersdecimal primitivesasstring wholetext
+    ignoreleadingwhitespace ignoretrailingwhitespace mode multiline preferdate prefersdecimal primitivesasstring
+    wholetext
 """)
-_DEFAULTS = {"header": "false", "mode": "permissive", "multiline": "false", "wholetext": "false"}
+_DEFAULTS = {
+    "header": "false", "mode": "permissive", "multiline": "false", "preferdate": "true", "wholetext": "false"
+}  # fmt: skip
 # functions that use tables of the JDK: letters, locales, time zones
 _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
 
@@ -189,6 +193,7 @@ def depends_on(expressions: Iterable[Predicate], reader: Reader) -> dict[str, st
     # text is parsed by Spark, and a default is SQL, which every query evaluates anew
     parsed = reader.parses_text or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
     names += [_SESSION_ZONE] if parsed else []
+    names += [_LONGEST_LINE] if reader.parses_text else []
     vertices = [vertex for expression in expressions for vertex in walk(expression)]
     scopes = [word for word in FORMATS if f"{word}fileformat" in reader.file_format.lower()]
     if reader.is_of("Avro"):

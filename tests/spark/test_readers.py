@@ -80,6 +80,42 @@ def test_dates_that_are_parsed_as_of_old(spark: Any, tmp_path: Path, form: str, 
     assert any(f"spark.sql.legacy.{form}.enable" in reason for reason in report.scans[0].reasons)
 
 
+def test_dates_of_csv_that_are_read_as_casts(spark: Any, tmp_path: Path) -> None:
+    """With preferDate=false and no dateFormat, Spark parses dates as its casts do, whatever the fallback is."""
+    for number, day in enumerate(("2020-01-01", "2021-12-1")):
+        (tmp_path / f"{number}.csv").write_text(f"{day}\n")
+    options = {"schema": "d date", "enableDateTimeParsingFallback": "false"}
+    geoskip.dataset(spark, str(tmp_path), format="csv", **options).create_index(MinMax("d"))
+
+    def late(**more: str) -> Any:
+        return same_as_off(
+            lambda: spark.read.format("csv").load(str(tmp_path), **options, **more).where("d > '2021-01-01'")
+        )
+
+    assert late().files_kept == late(preferDate="True").files_kept == 0  # 2021-12-1 is not of the format
+    report = late(preferDate="false")
+    assert report.files_kept == 2
+    assert any("preferdate" in reason for reason in report.scans[0].reasons)
+
+
+@pytest.mark.parametrize(("form", "line"), [("csv", "{},1\n"), ("json", '{{"s":"{}","n":1}}\n'), ("text", "{}\n")])
+def test_lines_that_hadoop_leaves_out_as_too_long(spark: Any, tmp_path: Path, form: str, line: str) -> None:
+    for number, text in enumerate(("short", "x" * 100)):
+        (tmp_path / f"{number}.{form}").write_text(line.format(text))
+    schema, column = ("value string", "value") if form == "text" else ("s string, n int", "s")
+
+    def long() -> Any:
+        frame = spark.read.schema(schema).format(form).load(str(tmp_path))
+        return same_as_off(lambda: frame.where(f"{column} LIKE 'xxx%'"))
+
+    with settings(spark, {"mapreduce.input.linerecordreader.line.maxlength": "50"}):
+        geoskip.dataset(spark, str(tmp_path), format=form, schema=schema).create_index(MinMax(column))
+        assert long().files_kept == 0
+    report = long()
+    assert report.files_kept == 2
+    assert any("line.maxlength=50" in reason for reason in report.scans[0].reasons)
+
+
 @pytest.mark.slow
 def test_a_pandas_udf_sees_local_times(spark: Any, parts: Callable[..., Path]) -> None:
     @F.pandas_udf("int")

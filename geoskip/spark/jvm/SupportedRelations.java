@@ -34,7 +34,8 @@ class SupportedRelations {
 
     /** What readers take from Hadoop's configuration where the session does not set it. */
     private static final List OF_HADOOP =
-            Arrays.asList("orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension");
+            Arrays.asList("orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension",
+                    "mapreduce.input.linerecordreader.line.maxlength");
 
     private static final List FORMATS = Arrays.asList(
             "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
