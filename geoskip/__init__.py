@@ -4,82 +4,82 @@
 >>> str(geoskip.MinMax("temp"))
 'minmax(temp)'
 
-Modules are imported at the first use of a name, so that the core works without Spark and starts at once.
+Modules are imported at the first use of a name, so that the core works without Spark and imports quickly.
 
 Architecture
 ------------
 Imports point downwards only; import-linter checks it.
 
 * ``predicates``, ``types``, ``clauses``: the condition of a query as a tree, Spark's types, and boolean conditions on
-  the metadata of one file. ``geometry``, ``metrics`` and ``evaluation`` know shapes, distances and single values.
-* ``conditions``: what clauses compare, as data: evaluated by numpy, printed, and translated for search servers and
-  Arrow.
-* ``registry``: what decorators declare about functions, bound to implementations; ``fingerprint`` identifies them.
+  the metadata of one file. ``geometry``, ``metrics`` and ``evaluation`` handle shapes, distances and single values.
+* ``conditions``: comparisons in clauses as data, which numpy evaluates, and which are printed and translated for search
+  servers and Arrow.
+* ``registry``: declarations about functions, bound to implementations; ``fingerprint`` identifies functions.
 * ``bounds``, ``rewrite``, ``indexes``: intervals of expressions in every file, rules that rewrite conditions, and the
-  index types: what each stores a file, and the clauses that follow from it.
+  index types with their summaries and clauses.
 * ``rules``, ``planner``: guarded calls of indexes and mappings, clauses for each vertex of the tree, and the decision
-  which files to keep.
-* ``metadata``, ``stores``, ``lifecycle``: the table of files with its header, where snapshots are kept, and the verbs
-  that change them under concurrent writers.
-* ``layout``: orders in which rows are written to files, so that queries skip more of them: ranks of the columns, keys
-  and cuts to files fitted to a sample, and how well the files of a dataset cluster.
-* ``advisor``: what queries read and what would help them, as numbers: the paper's indicators, estimates from a sample
-  with their intervals, candidates from conditions, and selection within a budget.
+  on the files to keep.
+* ``metadata``, ``stores``, ``lifecycle``: the table of files with its header, the storage of snapshots, and the
+  operations that change them under concurrent writers.
+* ``layout``: orders of rows in files that let queries skip more files: ranks of columns, keys and file cuts fitted to a
+  sample, and measures of clustering.
+* ``advisor``: the paper's indicators, estimates with intervals from a sample, candidate indexes from conditions, and
+  their selection within a budget.
 * ``sources``: files without Spark: listings and fingerprints, readers of Parquet and its footers, and the conditions
   under which summaries hold.
-* ``engines``: the same metadata without Spark: conditions of SQL texts, Arrow and polars, builds, and readers of
+* ``engines``: the same metadata without Spark: conditions from SQL text, Arrow and polars, builds, and readers for
   DuckDB, polars, pyarrow and GeoPandas over the kept files.
 * ``statements``: the grammar of SQL statements on indexes, such as ``CREATE SKIPPING INDEX``.
-* ``report``, ``diagnosis``, ``plotting``, ``checking``, ``cli``: reports, why files are kept, maps, the search for
-  wrong mappings, the command line.
+* ``report``, ``diagnosis``, ``plotting``, ``checking``, ``cli``: reports, explanations of kept files, maps, the search
+  for wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
   Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,
   ``spark.dataset.write`` and ``rewrite_files`` write data in a layout, ``spark.advisor`` plans queries without running
-  them, samples files and rows, and has the planner itself decide over these samples.
+  them, samples files and rows, and applies the planner to these samples.
 * ``udf_mappings``, beside this package: mappings of function libraries, found by entry point.
 
-The walk of one query, ``SELECT * FROM t WHERE city > 'D'``::
+Modules that a query passes through, ``SELECT * FROM t WHERE city > 'D'``::
 
     spark/jvm/GeoskipRule.java      the optimizer rule finds a filter over files and sends it as JSON
-    spark/rule/bridge.py            answers the request: one decision for each dataset and partition
+    spark/rule/bridge.py            handles the request: one decision for each dataset and partition
     spark/catalog.py                finds the dataset's store and its latest snapshot
     stores/parquet.py               reads the log; columns of the snapshot are read when needed
-    spark/rule/translate.py         makes a predicate of Catalyst's expression
-    sources/dependencies.py         leaves out indexes that were built under other conditions
-    planner.py                      gives each vertex its clause, merged up the tree, and evaluates over all files
-    rewrite/__init__.py             brings conditions into the form that indexes serve
-    indexes/minmax.py               answers for one vertex: max(city) > 'D'
+    spark/rule/translate.py         translates Catalyst's expression to a predicate
+    sources/dependencies.py         excludes indexes that were built under other settings
+    planner.py                      builds a clause for each vertex, merges them, evaluates the result for all files
+    rewrite/__init__.py             rewrites conditions into forms that indexes support
+    indexes/minmax.py               returns the clause for one vertex: max(city) > 'D'
     conditions.py                   compares the literal with a column of the index's units
-    bounds/interval.py              the bounds of all files, as keys that order as Spark's values do
+    bounds/interval.py              the bounds of all files, as keys with the order of Spark's values
     spark/jvm/GeoskipFileIndex.java drops the skipped files from the listing
 
-The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"))``::
+Modules that a build passes through, ``geoskip.dataset(spark, path).create_index(MinMax("city"))``::
 
     spark/dataset/handle.py         the methods of a dataset
-    spark/dataset/create_refresh.py the verbs that read data
-    spark/dataset/source.py         which files the handle means, as Spark lists them
+    spark/dataset/create_refresh.py the operations that read data
+    spark/dataset/source.py         the files of the handle, as Spark lists them
     spark/analysis.py               the indexed expressions, as Spark resolves them
-    sources/dependencies.py         the conditions under which the summaries hold
-    sources/build_verbs.py          what every engine does: compare with the log, read, commit, report
+    sources/dependencies.py         the settings under which the summaries are valid
+    sources/build_verbs.py          the steps of every engine: compare with the log, read, commit, report
     spark/build/job.py              one Spark job for all files and all indexes
     sources/sampled_values.py       parameters of indexes from a sample
     lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
-    lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
+    lifecycle/refresh.py            compares snapshot and listing, and merges new summaries into the snapshot
     sources/built_rows.py           rows of the file table, with fingerprints taken before and compared after
-    metadata/file_table.py          the table with a row a file and a column an index
+    metadata/file_table.py          the table with a row for each file and a column for each index
     stores/parts.py                 writes it as a part of the next snapshot
 
-The walk of one build without Spark, ``geoskip.build(path, MinMax("place.city"))``::
+Modules that a build without Spark passes through, ``geoskip.build(path, MinMax("place.city"))``::
 
-    engines/build.py                the verbs, and the threads that read files
+    engines/build.py                the operations, and the threads that read files
     engines/parquet_dataset.py      paths, files, partitions and columns, as Spark finds them
     engines/folder_listing.py       the files of a folder with their fingerprints
     sources/parquet_schema.py       columns of Parquet files, as Spark names their types
     engines/index_texts.py          the indexed expressions that need no Spark
-    sources/dependencies.py         the conditions under which the summaries hold
-    sources/build_verbs.py          from here on as above
+    sources/dependencies.py         the settings under which the summaries are valid
+    sources/build_verbs.py          the steps of every engine, as above
     sources/built_rows.py           rows of the file table
-    engines/parquet_values.py       values that Arrow reads otherwise than Spark, and Python functions
+    engines/parquet_values.py       values that Arrow reads differently from Spark, and Python functions
 """
 
 from __future__ import annotations
@@ -287,9 +287,9 @@ def _import(module: str, name: str) -> Any:
 
 
 def report(df: DataFrame) -> Report:
-    """Report what a DataFrame's query read, or will read: see :func:`geoskip.spark.reports.report`.
+    """Report the files that a DataFrame's query reads; see :func:`geoskip.spark.reports.report`.
 
-    Of a dataset or frame that :func:`pyarrow_dataset` or :func:`scan_polars` returned, report what it leaves out.
+    For a dataset or frame from :func:`pyarrow_dataset` or :func:`scan_polars`, report the skipped files.
     """
     if type(df).__module__.partition(".")[0] in ("polars", "pyarrow"):
         return import_module("geoskip.engines.scan_reports").report_of(df)  # type: ignore[no-any-return]
@@ -298,21 +298,21 @@ def report(df: DataFrame) -> Report:
 
 
 def why_not(df: Any, file: str | None = None) -> WhyNot:
-    """Explain which index serves which part of a query's conditions, and why a file is read.
+    """Explain which index supports which part of a query's conditions, and why a file is read.
 
     Parameters
     ----------
     df
-        A DataFrame, whether or not it was run; a report, a scan of one, or what :func:`files`,
-        :func:`pyarrow_dataset` or :func:`scan_polars` returned.
+        A DataFrame before or after it was run, a report, one of its scans, or a result of :func:`files`,
+        :func:`pyarrow_dataset` or :func:`scan_polars`.
     file
-        A file of the query: its path, its name, or a part of the path. The answer then says which clause skips it, or
-        what is stored of it that each clause keeps it for.
+        A file of the query: its path, its name, or a part of the path. The result then shows which clause skips it, or
+        the stored values for which each clause keeps it.
 
     Raises
     ------
     InvalidSpecificationError
-        For another object, and where the query has no such file or several.
+        For another object, and if no file or several files of the query match ``file``.
     """
     found = getattr(df, "report", df)
     if isinstance(found, Scan):

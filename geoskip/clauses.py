@@ -1,13 +1,13 @@
 """Clauses: boolean conditions on one file's metadata.
 
-A clause *represents* a predicate when no file holding a row that makes the predicate TRUE fails the clause
-(Extensible Data Skipping, definitions 1 and 2). Clauses answer over all files at once:
+A clause *represents* a predicate if it holds for every file with a row that makes the predicate TRUE (Extensible Data
+Skipping, definitions 1 and 2). Clauses are evaluated for all files at once:
 
 * input: the metadata of n files (:class:`Files`);
 * output: n booleans: True keep, False skip, null unknown, and **null keeps**.
 
-They are merged by :func:`all_of` and :func:`any_of`, which are Kleene's AND and OR over {keep, skip, unknown} and fold
-constants. No clause is ever negated: ``NOT (max > 5)`` does not represent ``NOT temp > 5``, but ``min <= 5`` does.
+:func:`all_of` and :func:`any_of` merge clauses by Kleene's AND and OR over {keep, skip, unknown}, and fold constants.
+No clause is ever negated: ``NOT (max > 5)`` does not represent ``NOT temp > 5``, but ``min <= 5`` does.
 
 >>> str(all_of([KEEP_ALL, KEEP_NONE])), str(any_of([KEEP_ALL, KEEP_NONE])), str(all_of([]))
 ('skip every file', 'keep every file', 'keep every file')
@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 
 class Files(Protocol):
-    """The metadata of n files, column by column; what is not there reads as null."""
+    """The metadata of n files, column by column; missing metadata are null."""
 
     def __len__(self) -> int: ...
 
     def summary(self, index: str, field: str) -> pa.Array:
-        """One field of an index's summaries, one entry a file; null for a file without that summary."""
+        """Return a field of an index's summaries, one entry for each file; null without a summary."""
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the cached result of ``compute``, for arrays derived from summaries."""
@@ -43,7 +43,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DerivedFiles(ABC):
-    """Units of files as if each were a file with summaries of its own; implements :class:`Files`."""
+    """Units of files, each with summaries like a file's; implements :class:`Files`."""
 
     known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -51,7 +51,7 @@ class DerivedFiles(ABC):
     def __len__(self) -> int: ...
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The result of the first call for this key."""
+        """Return the result of the first call for this key."""
         if key not in self.known:
             self.known[key] = compute()
         value: T = self.known[key]
@@ -59,7 +59,7 @@ class DerivedFiles(ABC):
 
 
 class Clause(ABC):
-    """A condition on one file's metadata. Subclasses are named as a sentence about the file."""
+    """A condition on one file's metadata. Names of subclasses are statements about the file."""
 
     guarded: ClassVar[bool] = False
     """Is it code of others than geoskip, which is evaluated under :data:`guard`?"""
@@ -70,10 +70,10 @@ class Clause(ABC):
 
     @abstractmethod
     def keep(self, files: Files) -> Any:
-        """One entry a file: True keep, False skip, null unknown. A bool array of numpy or pyarrow."""
+        """Return a numpy or pyarrow bool array, one entry a file: True keep, False skip, null unknown."""
 
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The metadata that it reads, as (index, field)."""
+        """Return the metadata columns that it reads, as (index, field)."""
         return ()
 
     def __str__(self) -> str:
@@ -100,21 +100,21 @@ KEEP_NONE: Clause = _ConstantClause(False)
 
 
 class UnitClause(Clause):
-    """A clause that reasons about parts of a file, its *units*: the boxes of a GeoBox, for example.
+    """A clause on parts of a file, its *units*, such as the boxes of a GeoBox.
 
-    Every row of a file lies in at least one unit, so a row that satisfies ``a AND b`` has one unit that may satisfy
-    both: merging two such clauses of the same index unit by unit prunes more than merging them file by file.
+    Every row of a file lies in at least one unit, so for a row that satisfies ``a AND b`` some unit may satisfy both.
+    Merging two such clauses of the same index unit by unit therefore skips more files than merging them file by file.
     """
 
     index: str
 
     @abstractmethod
     def keep_units(self, files: Files) -> Mask:
-        """One entry a unit, in the order of the index's own ``unit_files``."""
+        """Return one entry for each unit, in the order of the index's ``unit_files``."""
 
     @abstractmethod
     def files_of(self, files: Files, units: Mask) -> Mask:
-        """One entry a file: does any of its kept units (or something unknown about the file) keep it?"""
+        """Return one entry for each file: True if a kept unit, or missing metadata, keeps the file."""
 
     def keep(self, files: Files) -> Mask:
         return self.files_of(files, self.keep_units(files))
@@ -191,7 +191,7 @@ def _is_merged(clause: Clause) -> TypeGuard[_MergedClause | _MergedUnitClause]:
 
 
 def all_of(clauses: Iterable[Clause]) -> Clause:
-    """The clause that keeps what all of them keep; it represents the AND of what they represent.
+    """Return the AND of clauses, which represents the AND of their predicates.
 
     Clauses over the units of one index are merged unit by unit.
     """
@@ -212,7 +212,7 @@ def all_of(clauses: Iterable[Clause]) -> Clause:
 
 
 def any_of(clauses: Iterable[Clause]) -> Clause:
-    """The clause that keeps what any of them keeps; it represents the OR of what they represent."""
+    """Return the OR of clauses, which represents the OR of their predicates."""
     parts = [c for c in _flatten(clauses, every=False) if c is not KEEP_NONE]
     if any(c is KEEP_ALL for c in parts):
         return KEEP_ALL
@@ -227,13 +227,13 @@ def any_of(clauses: Iterable[Clause]) -> Clause:
 
 
 def any_known(clauses: Iterable[Clause | None]) -> Clause | None:
-    """The OR of clauses; None, which is unknown, if one is None."""
+    """Return the OR of clauses; None (unknown) if one of them is None."""
     found = list(clauses)
     return any_of(clause for clause in found if clause is not None) if None not in found else None
 
 
 def all_known(clauses: Iterable[Clause | None]) -> Clause:
-    """The AND of the clauses that are not None."""
+    """Return the AND of the clauses that are not None."""
     return all_of(clause for clause in clauses if clause is not None)
 
 
@@ -248,12 +248,12 @@ def _flatten(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
 
 
 def size_of(clause: Clause) -> int:
-    """Number of clauses that are evaluated for this one."""
+    """Number of clauses that are evaluated for a clause."""
     return clause.size if _is_merged(clause) else 1
 
 
 def parts_of(clause: Clause) -> tuple[Clause, ...]:
-    """The conjuncts of a merged clause, each of which alone represents the predicate.
+    """The conjuncts of a merged clause; each of them represents the predicate.
 
     >>> parts_of(KEEP_NONE)[0] is KEEP_NONE
     True
@@ -275,7 +275,7 @@ def conjuncts_of(clause: Clause) -> tuple[Clause, ...]:
 
 
 def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
-    """The clauses of which a merged clause needs one to keep a file; itself where it is no such clause.
+    """The alternatives of an OR of clauses; for any other clause, the clause itself.
 
     >>> alternatives_of(KEEP_NONE)[0] is KEEP_NONE
     True
@@ -286,7 +286,7 @@ def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
 
 
 def leaves_of(clause: Clause) -> Iterator[Clause]:
-    """The clauses that a clause is merged of; itself where it is not merged."""
+    """The clauses from which a clause was merged; the clause itself if it was not merged."""
     if _is_merged(clause):
         for part in clause.parts:
             yield from leaves_of(part)
@@ -295,13 +295,13 @@ def leaves_of(clause: Clause) -> Iterator[Clause]:
 
 
 def keep_mask(clause: Clause, files: Files) -> Mask:
-    """Evaluate a clause; null and answers of another type keep, exceptions pass through."""
+    """Evaluate a clause; null and results of another type keep files, exceptions are propagated."""
     evaluate = guard.get() if clause.guarded else None
     return as_mask(clause.keep(files) if evaluate is None else evaluate(clause, files), len(files))
 
 
 def as_mask(answer: Any, length: int) -> Mask:
-    """A clause's answer as n booleans: null keeps, and so does an answer of the wrong length or type.
+    """Convert a clause's result to n booleans: null keeps, as does a result of wrong length or type.
 
     >>> as_mask([True, None, False], 3).tolist(), as_mask([False], 3).tolist(), as_mask(np.bool_(False), 2).tolist()
     ([True, True, False], [True, True, True], [True, True])
@@ -311,7 +311,7 @@ def as_mask(answer: Any, length: int) -> Mask:
 
 
 def answer_mask(answer: Any, length: int) -> Mask | None:
-    """A clause's answer as n booleans, null read as keep; None where it is no such answer."""
+    """Convert a clause's result to n booleans, null as keep; None if it is not such a result."""
     if type(answer) is np.ndarray and answer.dtype == np.bool_:  # a masked array may hide False behind null
         mask = answer
     else:

@@ -1,25 +1,25 @@
-"""The errors of geoskip, all raised before a query runs: at query time nothing raises.
+"""Errors of geoskip. None is raised at query time.
 
 ::
 
     GeoskipError
-    ├── InvalidSpecificationError   (ValueError)    an index, option or handle that makes no sense
+    ├── InvalidSpecificationError   (ValueError)    an invalid index, option or handle
     │   ├── UnknownColumnError      (KeyError)      a name or expression that the dataset does not have
     │   ├── UnsupportedColumnError  (TypeError)     a column type that an index cannot summarise soundly
     │   ├── NeedsSparkError                         an expression, a format or metadata that only Spark reads
     │   └── StatementError          (SyntaxError)   a statement of SQL that cannot be parsed; it points at the token
     ├── MappingError                (TypeError)     a UDF mapping with a wrong shape
     ├── DatasetNotFoundError        (FileNotFoundError)   nothing to index at this path or table
-    ├── NotIndexedError             (LookupError)   a verb that needs metadata, where there is none
+    ├── NotIndexedError             (LookupError)   an operation that needs metadata, if there are none
     ├── MetadataError               (ValueError)    metadata that cannot be read: damaged, or of a newer format
-    │   └── MissingKeyError         (PermissionError)     protected metadata whose key is not to be had
+    │   └── MissingKeyError         (PermissionError)     encrypted metadata without an available key
     ├── StoreError                  (OSError)       metadata that cannot be written: no permission, no space
     ├── ConflictError               (RuntimeError)  another writer committed first
     ├── MissingPackageError         (ImportError)   an optional package that is not installed
-    └── EnvironmentProblem          (RuntimeError)  a session that geoskip cannot work in
+    └── EnvironmentProblem          (RuntimeError)  a session that geoskip does not support
 
-Each also inherits the builtin that one would catch (as httpx and Narwhals do), and its message names the thing,
-the expected, the got and the way out.
+Each error also inherits from the matching builtin exception. Its message names the object, the expected value, the
+actual value and the remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from difflib import get_close_matches
 
 
 def misspelt(name: str, options: Iterable[str]) -> str | None:
-    """The option that was probably meant by a name that is none; None where the name is like none of them.
+    """Return the most similar option name for an unknown name; None if no name is similar.
 
     >>> misspelt("autoRefresh", ["metadata", "auto_refresh"]), misspelt("header", ["metadata"])
     ('auto_refresh', None)
@@ -44,7 +44,7 @@ class GeoskipError(Exception):
 
 
 class InvalidSpecificationError(GeoskipError, ValueError):
-    """An index, an option or a handle that makes no sense."""
+    """An invalid index, option or handle."""
 
 
 class UnknownColumnError(InvalidSpecificationError, KeyError):
@@ -52,7 +52,7 @@ class UnknownColumnError(InvalidSpecificationError, KeyError):
 
     @classmethod
     def of(cls, name: str, columns: Iterable[str], where: str = "") -> UnknownColumnError:
-        """Error for a name that no column has, with the nearest of these names, and twenty at most.
+        """Create the error for an unknown column name, with the most similar name and up to twenty columns.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class UnknownColumnError(InvalidSpecificationError, KeyError):
         columns
             The names of all columns.
         where
-            The place of the name in a text, as the message has it.
+            The position of the name in a text, as shown in the message.
 
         >>> str(UnknownColumnError.of("tmep", ["temp", "city"], " at line 1, column 9"))
         'the dataset has no column tmep at line 1, column 9; did you mean temp? Its columns are temp, city'
@@ -82,7 +82,7 @@ class UnsupportedColumnError(InvalidSpecificationError, TypeError):
 
 
 class NeedsSparkError(InvalidSpecificationError):
-    """An expression, a format or metadata that only Spark reads, given to what does without it."""
+    """An expression, a format or metadata that only Spark reads, in a call without Spark."""
 
 
 class StatementError(InvalidSpecificationError, SyntaxError):
@@ -101,19 +101,19 @@ class DatasetNotFoundError(GeoskipError, FileNotFoundError):
 
 
 class NotIndexedError(GeoskipError, LookupError):
-    """A verb that needs metadata, on a dataset that has none."""
+    """An operation that needs metadata, on a dataset without metadata."""
 
 
 class MetadataError(GeoskipError, ValueError):
-    """Metadata that cannot be read: damaged, vanished or of a newer format."""
+    """Metadata that cannot be read: damaged, removed or of a newer format."""
 
 
 class MissingKeyError(MetadataError, PermissionError):
-    """Protected metadata whose key is not to be had."""
+    """Encrypted metadata without an available key."""
 
 
 class StoreError(GeoskipError, OSError):
-    """Metadata that cannot be written: no permission, no space, nobody there."""
+    """Metadata that cannot be written: no permission, no space, or no response from the server."""
 
 
 class ConflictError(GeoskipError, RuntimeError):
@@ -125,4 +125,4 @@ class MissingPackageError(GeoskipError, ImportError):
 
 
 class EnvironmentProblem(GeoskipError, RuntimeError):
-    """A session or a machine that geoskip cannot work in."""
+    """A session or a machine that geoskip does not support."""

@@ -1,7 +1,7 @@
-"""Predicates: the query's boolean tree, as mappings and indexes see it.
+"""Predicates: a query's condition as a tree, the input of mappings and indexes.
 
-Frozen dataclasses, made for ``match``. Boolean vertices and value expressions are of one family, as in the paper's
-expression trees (Extensible Data Skipping, section II-A2): ``temp > 101`` is a :class:`Comparison` of a
+Vertices are frozen dataclasses for use with ``match``. Boolean vertices and value expressions have one base class, as
+in the paper's expression trees (Extensible Data Skipping, section II-A2): ``temp > 101`` is a :class:`Comparison` of a
 :class:`Column` with a :class:`Literal`.
 
 >>> Comparison(">", Column("temp"), Literal(101))
@@ -11,16 +11,16 @@ temp > 101
 >>> normalise(_)
 (a > 5 OR b IS NULL)
 
-*Values are physical*, as Spark keeps them: a date is an ``int`` of days since 1970-01-01, a timestamp an ``int`` of
-microseconds, an interval an ``int`` of months or microseconds, a string a ``str`` whose invalid UTF-8 is kept by
-``surrogateescape``, a binary ``bytes``, a decimal a ``Decimal``, an array a ``tuple``, a geometry a shapely geometry.
+*Values are physical*, as in Spark's internal rows: a date is an ``int`` of days since 1970-01-01, a timestamp an
+``int`` of microseconds, an interval an ``int`` of months or microseconds, a string a ``str`` with invalid UTF-8 decoded
+by ``surrogateescape``, a binary ``bytes``, a decimal a ``Decimal``, an array a ``tuple``, a geometry a shapely
+geometry.
 
-*Every vertex has a* ``type``: the name that Spark gives the type of its value (``"int"``, ``"geometry"``,
-``"boolean"`` for conditions), None where it is not known: a mapping's author may leave it out. What follows from a type
-is in :mod:`geoskip.types`.
+*Every vertex has a* ``type``: Spark's name of the type of its value (``"int"``, ``"geometry"``, ``"boolean"`` for
+conditions), or None if it is not known; mappings may leave it out. :mod:`geoskip.types` has the properties of types.
 
-Fields past the first two or three (implementation, flags, type, ANSI, zone) have defaults, so that patterns stay
-short; they do take part in equality, which is how an index on an expression meets only the very same expression.
+Further fields (implementation, flags, type, ANSI, zone) have defaults, so that patterns stay short. They take part in
+equality, so that an index on an expression matches only the same expression.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Predicate:
         return "".join(texts)
 
     def pieces(self) -> Sequence[str | Predicate]:
-        """Return the texts and the vertices that the vertex is written by, in order."""
+        """Return the texts and child vertices that make up the vertex's text, in order."""
         parsed = _parse_form(self.form)
         if not parsed:
             return (str(self),)
@@ -91,7 +91,7 @@ class _BooleanVertex(Predicate):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Column(Predicate):
-    """A column of the dataset; a nested field is written with dots, odd parts in backquotes (``a.`b.c```)."""
+    """A column; nested fields are written with dots, special names in backquotes (``a.`b.c```)."""
 
     name: str
     type: str | None = None
@@ -110,7 +110,7 @@ _OF_TIME: dict[str | None, tuple[str, Any, str]] = {
 class Literal(Predicate):
     """A constant; None is SQL's NULL.
 
-    Two literals are equal when Spark could not tell them apart: ``0.0`` and ``-0.0`` are two, NaN is one.
+    Two literals are equal if Spark cannot distinguish them: ``0.0`` and ``-0.0`` differ, all NaN are equal.
 
     >>> Literal(0.0) == Literal(-0.0), Literal(float("nan")) == Literal(float("nan")), Literal(1) == Literal(True)
     (False, True, False)
@@ -150,7 +150,7 @@ class Literal(Predicate):
 class Call(Predicate):
     """Any function or UDF: ``name(args)``.
 
-    ``implementation`` says which one it is: the Catalyst class, or ``python:module.name#digest`` for a Python UDF.
+    ``implementation`` identifies the function: the Catalyst class, or ``python:module.name#digest`` for a Python UDF.
     ``flags`` are its further settings in order (ANSI mode, time zone, ...), as text.
     """
 
@@ -176,9 +176,9 @@ class Call(Predicate):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Cast(Predicate):
-    """``CAST(child AS type)``; ``ansi`` casts throw where others give NULL; ``zone`` if it matters.
+    """``CAST(child AS type)``; ``ansi`` casts throw where others return NULL; ``zone`` if relevant.
 
-    ``tries`` is ``TRY_CAST``: NULL where an ANSI cast throws, and where another one may wrap around.
+    ``tries`` is ``TRY_CAST``: NULL where an ANSI cast throws and where a non-ANSI cast may overflow.
     """
 
     child: Predicate
@@ -189,7 +189,7 @@ class Cast(Predicate):
     tries: bool = False
 
     def pieces(self) -> Sequence[str | Predicate]:
-        """Return the words of a cast."""
+        """Return the text of the cast and its child."""
         return (f"{'TRY_' * self.tries}CAST(", self.child, f" AS {self.type})")
 
 
@@ -205,13 +205,13 @@ class Comparison(_BooleanVertex):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class In(_BooleanVertex):
-    """``child IN (values)``: literals, a NULL among them kept as Spark keeps it."""
+    """``child IN (values)`` with literals, including NULL."""
 
     child: Predicate
     values: tuple[Literal, ...]
 
     def pieces(self) -> Sequence[str | Predicate]:
-        """Return the words of a list, of which ten values are shown."""
+        """Return the text of the list, with up to ten values."""
         shown = ", ".join(map(str, self.values[:10])) + (", ..." if len(self.values) > 10 else "")
         return (self.child, f" IN ({shown})")
 
@@ -287,7 +287,7 @@ class Not(_BooleanVertex):
     child: Predicate
 
     def pieces(self) -> Sequence[str | Predicate]:
-        """Return the words of a negation."""
+        """Return the text of the negation and its child."""
         match self.child:
             case IsNull(child):
                 return (child, " IS NOT NULL")
@@ -315,7 +315,7 @@ NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def children(node: Predicate) -> tuple[Predicate, ...]:
-    """Return the child vertices, without the values of an :class:`In`, which may be a million.
+    """Return the child vertices, without the values of an :class:`In`, of which there may be a million.
 
     >>> children(Comparison("=", Column("a"), Literal(1)))
     (a, 1)
@@ -399,11 +399,11 @@ def _rebuilt(node: Predicate, done: dict[int, Predicate]) -> Predicate:
 
 
 def normalise(node: Predicate) -> Predicate:
-    """The same predicate in the one shape that indexes and mappings match.
+    """Return the predicate in the canonical form that indexes and mappings match.
 
-    A lone literal stands on the right, nested AND and OR are flat, double negation is gone, the negation of an order
-    comparison is the opposite one (exact: Spark's order is total, NaN included), comparisons of a condition with
-    TRUE or FALSE are the condition or its negation.
+    A single literal is on the right. Nested AND and OR are flattened, and double negations removed. The negation of an
+    order comparison is the opposite comparison (this is exact: Spark's order is total, including NaN). Comparisons of a
+    condition with TRUE or FALSE are replaced by the condition or its negation.
 
     >>> normalise(Not(Comparison("<", Column("a"), Literal(1))))
     a >= 1

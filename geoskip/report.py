@@ -94,17 +94,17 @@ class Scan:
         return self.paths(True)
 
     def skipped_files(self) -> list[str]:
-        """Full paths of the files that were not."""
+        """Full paths of the files that were not read."""
         return self.paths(False)
 
     def clauses(self) -> tuple[tuple[str, int], ...]:
-        """Each used clause with the number of files that it alone would skip, of those in ``files_total``."""
+        """Each clause with the number of files that it alone would skip, out of ``files_total``."""
         return self.effects()
 
     def vertices(self) -> tuple[VertexShare, ...]:
-        """The predicate as a tree, each vertex with the files that it alone would skip.
+        """The predicate as a tree, each vertex with the number of files that it alone would skip.
 
-        There are several trees where partitions have different conditions, that of the most files first.
+        There are several trees if partitions have different conditions, the one with the most files first.
         """
         from geoskip.vertex_labels import shares_of, sum_shares
 
@@ -122,7 +122,7 @@ class Scan:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The reasons, after the number of files without metadata; one where indexes serve and skip nothing."""
+        """The number of files without metadata and the reasons, or a remark if indexes apply but skip nothing."""
         if not self.files_unindexed:
             if self.reasons or self.files_kept < self.files_total or not self.clauses():
                 return self.reasons
@@ -149,16 +149,17 @@ class Scan:
         ax
             The axes to draw on; new ones by default.
         index
-            The text of a GeoBox, where the dataset has several.
+            The text of a GeoBox, if the dataset has several.
         rows
-            The most matching rows to draw, chosen at random; they are read from the kept files again, 0 reads none.
+            The largest number of matching rows to draw, chosen at random. They are read from the kept files again; 0
+            reads none.
         extent
             ``"query"`` for the region of the query, ``"all"`` for all boxes, or (west, south, east, north).
         beneath
-            Polygons to draw beneath; by default the borders of countries and of the states of the USA, where
-            coordinates are degrees.
+            Polygons to draw beneath; by default, if coordinates are degrees, the borders of countries and of the states
+            of the USA.
 
-        Needs ``pip install 'geoskip[plot]'``. Raises InvalidSpecificationError where the scan has no GeoBox.
+        Needs ``pip install 'geoskip[plot]'``. Raises InvalidSpecificationError if the scan has no GeoBox.
         """
         from geoskip.plotting import plot_map
 
@@ -170,7 +171,7 @@ class Scan:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Totals, reasons and clauses, ready for JSON."""
+        """Return totals, reasons and clauses as a dict for JSON."""
         names = ("dataset", "predicate", *_SUMS, "planning_seconds", "reasons", *_COUNTS, "lost")
         plain = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
         return {**plain, "clauses": [{"clause": text, "skips": count} for text, count in self.clauses()]}
@@ -202,12 +203,12 @@ class Report:
 
     @property
     def files_total(self) -> int:
-        """Files of all relations read, summed over the scans."""
+        """Number of files of all relations, summed over the scans."""
         return sum(scan.files_total for scan in self.scans)
 
     @property
     def files_kept(self) -> int:
-        """Files read, summed over the scans."""
+        """Number of files read, summed over the scans."""
         return sum(scan.files_kept for scan in self.scans)
 
     @property
@@ -232,7 +233,7 @@ class Report:
 
     @property
     def query(self) -> str:
-        """The SQL text of the query, else its plan; empty where neither is known any more."""
+        """The SQL text of the query, else its plan; empty if neither is available any more."""
         found = self.context()
         return str(found.get("sql") or _without_ids(found.get("plan") or ""))
 
@@ -242,7 +243,7 @@ class Report:
         return {str(name): str(value) for name, value in (self.context().get("settings") or {}).items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Sums and scans, ready for JSON."""
+        """Return sums and scans as a dict for JSON."""
         scans = [scan.to_dict() for scan in self.scans]
         return {**{name: getattr(self, name) for name in _SUMS}, "scans": scans, "notes": list(self.notes)}
 
@@ -256,14 +257,14 @@ class Report:
     __repr__ = __str__
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Make one page of HTML that needs no network: the query, what was skipped and why, a map, the layout.
+        """Return an HTML page that needs no network: query, skipped files with reasons, map, layout.
 
         Parameters
         ----------
         path
-            A file to write, in an existing folder; without it nothing is written.
+            A file to write, in an existing folder. By default nothing is written.
 
-        Returns the text of the page. Raises OSError where the file cannot be written.
+        Returns the text of the page. Raises OSError if the file cannot be written.
         """
         from geoskip.report_page import page_of
 

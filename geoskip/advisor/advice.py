@@ -105,32 +105,32 @@ class AdvisedLayout:
 
 @dataclass(frozen=True)
 class Advice:
-    """Indexes to build for some queries; ``print`` shows them, :meth:`apply` builds them.
+    """Indexes recommended for some queries; ``print`` shows them, :meth:`apply` builds them.
 
     Attributes
     ----------
     dataset
         The path or table.
     handle
-        The Python that makes a handle of the dataset.
+        Python code that creates a handle of the dataset.
     indexes
-        What to build, those that save most first.
+        The indexes to build, in decreasing order of savings.
     estimate
-        What the queries read now, and would read with these indexes.
+        Estimates of what the queries read now and with these indexes.
     layout
-        A layout that would save more; None where none would, or none was asked for.
+        A layout that would save more; None if there is none, or none was requested.
     superfluous
-        Indexes that exist and save these queries nothing, nor would in the advised layout.
+        Existing indexes that save these queries nothing, also in the advised layout.
     unserved
-        Queries of which no index skips anything, each with the reason.
+        Queries for which no index skips a file, each with the reason.
     budget
-        Bytes that the new indexes may store together.
+        Total size of the new indexes in bytes, at most.
     candidates
-        The number of indexes that were tried on the sample.
+        The number of indexes that were evaluated on the sample.
     notes
         Sentences on what was left out.
     queries
-        The texts of the queries by their numbers; of those that the session has seen, their conditions.
+        The texts of the queries by number; for queries recorded by the session, their conditions.
     """
 
     dataset: str
@@ -149,12 +149,12 @@ class Advice:
 
     @property
     def metadata_bytes(self) -> int:
-        """Bytes that the advised indexes would store together."""
+        """Total size of the advised indexes in bytes."""
         return sum(each.metadata_bytes for each in self.indexes)
 
     @property
     def code(self) -> str:
-        """The Python that builds what is advised; what exists and pays nothing is a comment."""
+        """Python code that builds the advised indexes; superfluous indexes are mentioned in a comment."""
         names = {type(each.index).__name__ for each in self.indexes}
         lines = ["import geoskip", *([f"from geoskip import {', '.join(sorted(names))}"] if names else []), ""]
         lines.append(f"dataset = {self.handle}")
@@ -167,9 +167,9 @@ class Advice:
     def apply(self, *, layout: bool = False) -> Any:
         """Build the advised indexes, and return the report of the build; None where none is advised.
 
-        With ``layout`` the indexes of the advised layout are built instead and the data are rewritten in it, as
-        ``Dataset.rewrite`` does: the report of the rewrite names the new folder. No existing index is ever deleted.
-        Raises InvalidSpecificationError for ``layout=True`` where none is advised.
+        With ``layout``, rewrite the data in the advised layout, as ``Dataset.rewrite`` does, with the indexes for that
+        layout; the report of the rewrite names the new folder. Existing indexes are never deleted. Raises
+        InvalidSpecificationError for ``layout=True`` if no layout is advised.
         """
         if layout and not self.layout:
             raise InvalidSpecificationError(
@@ -181,7 +181,7 @@ class Advice:
         return self.build() if self.indexes else None
 
     def to_dict(self) -> dict[str, Any]:
-        """All that is advised, ready for JSON."""
+        """Return the advice as a dict for JSON."""
         layout: dict[str, Any] | None = None
         if self.layout:
             read = self.layout.estimate.to_dict()

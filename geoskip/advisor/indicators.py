@@ -125,7 +125,7 @@ class ScanIndicators(Factors):
 
 @dataclass(frozen=True, repr=False)
 class Indicators(Factors, Sequence[ScanIndicators]):
-    """The indicators of one query: a sequence of its scans, with those of their sums.
+    """The indicators of one query: a sequence of its scans, with indicators of their sums.
 
     >>> tight = Extent(1, 10, 500)
     >>> scan = ScanIndicators("file:/logs", "city = 'Aachen'", 5, tight, Extent(2, 20, 1000), Extent(4, 40, 2000))
@@ -178,16 +178,17 @@ class Indicators(Factors, Sequence[ScanIndicators]):
 
 @dataclass(frozen=True, repr=False)
 class Workload(Sequence[Indicators]):
-    """The indicators of several queries, a row each, with their geometric means.
+    """The indicators of several queries, one row for each, with their geometric means.
 
-    Means are over the queries for which all four are defined, so that psi = sigma / (lambda * mu) holds of them too.
+    Means are over the queries for which all four are defined, so that psi = sigma / (lambda * mu) also holds for the
+    means.
     """
 
     queries: tuple[Indicators, ...]
 
     @property
     def defined(self) -> tuple[Indicators, ...]:
-        """The queries with a matching row, over which means are taken."""
+        """The queries with a matching row, used for the means."""
         return tuple(query for query in self.queries if query.rows_matching)
 
     @property

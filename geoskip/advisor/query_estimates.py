@@ -67,25 +67,25 @@ class WhatIf:
     queries
         The queries that read the dataset.
     files, bytes
-        Of the dataset now.
+        Current files and bytes of the dataset.
     files_after
-        Number of files in the proposed layout; that of now without one.
+        Number of files in the proposed layout; without one, the current number.
     bytes_after
-        Their bytes, about.
+        Their estimated bytes.
     sampled
-        What was sampled, in words.
+        Description of the sample.
     confidence
-        The probability with which each interval holds the truth.
+        The probability that an interval contains the true value.
     metadata_bytes
-        Bytes that each proposed index would store, about.
+        Estimated size of each proposed index in bytes.
     build_seconds
-        Seconds of building the proposed indexes, about; writing a layout comes on top.
+        Estimated seconds for building the proposed indexes, without writing a layout.
     sample_seconds
-        Seconds that reading the sample took.
+        Seconds for reading the sample.
     untouched
-        Given queries that read no file of the dataset.
+        Queries that read no file of the dataset.
     notes
-        Sentences on the estimates.
+        Remarks on the estimates.
     """
 
     dataset: str
@@ -106,17 +106,17 @@ class WhatIf:
 
     @property
     def files_now(self) -> int:
-        """Files that all queries read now, each as often as it was seen."""
+        """Files that all queries read now, each query weighted by its count."""
         return sum(query.count * query.files_now for query in self.queries)
 
     @property
     def bytes_now(self) -> int:
-        """Bytes that all queries read now, each as often as it was seen."""
+        """Bytes that all queries read now, each query weighted by its count."""
         return sum(query.count * query.bytes_now for query in self.queries)
 
     @property
     def files_then(self) -> Estimate:
-        """Files that all queries would read; the interval is the sum of theirs, wider than it needs to be."""
+        """Files that all queries would read; the interval is the (conservative) sum of their intervals."""
         return total(query.files * query.count for query in self.queries)
 
     @property
@@ -125,7 +125,7 @@ class WhatIf:
         return total(query.bytes * query.count for query in self.queries)
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers, ready for JSON."""
+        """Return all numbers as a dict for JSON."""
         return {
             "dataset": self.dataset,
             "indexes": list(self.indexes),

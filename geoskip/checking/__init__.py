@@ -46,7 +46,7 @@ def check_mapping(
     seconds: float = 5.0,
     seed: int = 0,
 ) -> MappingCheck:
-    """Search for a counter-example to what is registered and declared for a function.
+    """Search for a counter-example to the mappings and declarations of a function.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ def check_mapping(
     rows
         The values of arguments, by name or in order: a Spark type (``"double"``), a hint (``"longitude"``,
         ``"latitude"``, ``"words"``, ``"agents"``, ``"zip codes"``, ``"addresses"``, ``"urls"``, ``"points"``,
-        ``"polygons"``; geometries are WKB), or values of one's own. Others are guessed from annotations and names.
+        ``"polygons"``; geometries are WKB), or your own values. Missing ones are derived from annotations and names.
     returns
-        The declared type, if the function is no UDF.
+        The declared return type, if the function is not a UDF.
     index
-        Indexes over the arguments' names to try instead of all that fit.
+        Indexes over the arguments' names to check; default: all that fit.
     name
-        The SQL name, if it is not the function's own.
+        The SQL name, if it differs from the function's name.
     spark
         The session to evaluate the function in; needed for functions of Spark, of the JVM and of Sedona.
     seconds
@@ -72,7 +72,7 @@ def check_mapping(
     Raises
     ------
     MappingError
-        If nothing is declared of the function, or its arguments are unknown.
+        If the function has no declaration, or its arguments are unknown.
     EnvironmentProblem
         If Hypothesis is not installed.
     """
@@ -109,17 +109,17 @@ def check_index(
 ) -> MappingCheck:
     """Search for a row that an index type would lose.
 
-    Files of drawn values are summarised, every other one in two parts that are merged. Conditions on each column
-    (comparisons, IN, LIKE and its plain forms, NULL, and NOT of these) are evaluated for every row, and the index's
-    clauses on the summaries. Clauses for calls of functions are checked with their mappings, by :func:`check_mapping`.
+    Summarise files of drawn values; every second file in two parts that are merged. Evaluate conditions on each column
+    (comparisons, IN, LIKE and its plain forms, NULL, and NOT of these) for every row, and the index's clauses on the
+    summaries. Clauses for function calls are checked with their mappings, by :func:`check_mapping`.
 
     Parameters
     ----------
     index
-        The index, such as ``Remainders("id")``; its expressions stand for columns of these names.
+        The index, such as ``Remainders("id")``; its expressions are used as column names.
     rows
-        The values of its expressions, by text or in order, as for :func:`check_mapping`: a Spark type, a hint, or
-        values of one's own. By default all types that the index takes, and hints by name.
+        The values of its expressions, by text or in order, as for :func:`check_mapping`: a Spark type, a hint, or your
+        own values. Default: all types that the index supports, and hints derived from names.
     seconds
         The search ends with the first counter-example, or after about this time.
     seed
@@ -128,7 +128,7 @@ def check_index(
     Raises
     ------
     InvalidSpecificationError
-        For what is no index, if it takes none of the types, and if it raises as it summarises values.
+        If ``index`` is not an index, supports none of the types, or raises when it summarises values.
     EnvironmentProblem
         If Hypothesis is not installed.
     """

@@ -86,7 +86,7 @@ class WhyNot:
         return tuple(dict.fromkeys(row.suggestion for row in self.rows if row.suggestion))
 
     def to_dict(self) -> dict[str, Any]:
-        """The scans and notes, ready for JSON."""
+        """Return the scans and notes as a dict for JSON."""
         return {"scans": [scan.to_dict() for scan in self.scans], "notes": list(self.notes)}
 
     def __str__(self) -> str:

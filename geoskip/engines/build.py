@@ -81,39 +81,41 @@ def build(
 ) -> BuildReport:
     """Build indexes over Parquet files without Spark, or refresh the existing ones.
 
-    The metadata are those that ``geoskip.dataset(spark, path).create_index(...)`` makes in a session with Spark's
-    default settings: queries of Spark use them, and ``refresh_index()`` continues them.
+    The metadata equal those of ``geoskip.dataset(spark, path).create_index(...)`` in a session with Spark's default
+    settings: Spark queries use them, and ``refresh_index()`` updates them.
 
     Parameters
     ----------
     path
         A local folder, with or without partitions (``day=2024-01-05``), a file, a glob, or a list of these.
     indexes, *more
-        The indexes to build, one by one or as a list, beside the existing ones. Without any, those are refreshed.
-        Indexed are columns, fields of structs (``address.city``), and calls of functions that geoskip and installed
-        libraries offer as Python functions (``GeoBox("ST_GeomFromWKB(shape)")``); other SQL expressions need Spark.
+        The indexes to build, as arguments or as a list, in addition to the existing ones. By default the existing ones
+        are refreshed. Expressions may be columns, fields of structs (``address.city``), and calls of functions that
+        geoskip and installed libraries offer in Python (``GeoBox("ST_GeomFromWKB(shape)")``); other SQL expressions
+        need Spark.
     store, metadata
-        The store of the metadata, or the folder that holds them. Default: ``_geoskip`` beside the data.
+        The store of the metadata, or their folder. Default: ``_geoskip`` beside the data.
     threads
-        The number of threads that read files. Default: one a processor.
+        The number of threads that read files. Default: one for each processor.
     mode
-        How to refresh: ``"incremental"`` reads new and changed files, ``"full"`` all, ``"quick"`` none: it takes
-        changed files out of use and counts what is missing.
+        ``"incremental"`` reads new and changed files, ``"full"`` reads all files, ``"quick"`` reads none: it drops the
+        summaries of changed files and counts the files to index.
 
     Returns
     -------
     BuildReport
-        What was read and stored; ``print`` shows it. Files without metadata are in ``excluded``, with the reason.
+        Numbers of files, rows and bytes; ``print`` shows them. Files without metadata are in ``excluded``, with the
+        reason.
 
     Raises
     ------
     DatasetNotFoundError, NotIndexedError
-        Where there is nothing to index or to refresh.
+        If there is nothing to index or to refresh.
     InvalidSpecificationError
-        For expressions that need Spark, tables of Delta, Iceberg and Hudi, and indexes that were built under conditions
+        For expressions that need Spark, tables of Delta, Iceberg and Hudi, and indexes that were built under settings
         that only Spark has.
     ConflictError
-        Where another writer committed first, and the two contradict each other.
+        If another writer committed first, and the two commits contradict each other.
     """
     started = time.perf_counter()
     wanted = indexes_of("build()", indexes, *more)

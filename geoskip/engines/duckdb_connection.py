@@ -58,11 +58,11 @@ _SQL_TYPES = {"binary": "BLOB", "string": "VARCHAR", "double": "DOUBLE", "boolea
 
 
 def duckdb(connection: DuckDBPyConnection | None = None) -> NarrowedConnection:
-    """Return a DuckDB connection whose queries read only the Parquet files that may hold a matching row.
+    """Return a DuckDB connection that reads only the Parquet files that may contain a matching row.
 
     Sources are paths in FROM (``FROM 'folder/*.parquet'``), ``read_parquet`` with literal arguments, views over these,
-    and names that :meth:`NarrowedConnection.register_dataset` gives to folders. Without a connection, it is DuckDB's
-    default one, as for ``duckdb.sql``. Needs ``pip install 'geoskip[duckdb]'``.
+    and names that :meth:`NarrowedConnection.register_dataset` gives to folders. The default is DuckDB's default
+    connection, as for ``duckdb.sql``. Needs ``pip install 'geoskip[duckdb]'``.
     """
     module = require_package("duckdb", "geoskip.duckdb()")
     if connection is not None and not isinstance(connection, module.DuckDBPyConnection):

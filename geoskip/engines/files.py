@@ -45,7 +45,7 @@ _SECONDS = 5.0
 
 
 class File(NamedTuple):
-    """A file that may hold a matching row."""
+    """A file that may contain a matching row."""
 
     path: str
     """The full path."""
@@ -60,20 +60,20 @@ class File(NamedTuple):
 
 
 class KeptFiles(list[File]):
-    """The files that may hold a matching row, in the order of their paths.
+    """The files that may contain a matching row, ordered by path.
 
     Attributes
     ----------
     report
-        Files and bytes in all and kept, the reasons why something could not be used, and the clauses.
+        Total and kept files and bytes, the reasons why parts of the condition were not used, and the clauses.
     columns
         Spark's names of the types of the dataset's columns; None for partition columns of an unknown type.
     partition_columns
         The names of the partition columns.
     predicate
-        The condition as geoskip understood it.
+        The translated condition.
     listing
-        The listing that the files are of.
+        The listing that the files come from.
     """
 
     report: Scan
@@ -84,11 +84,11 @@ class KeptFiles(list[File]):
 
 
 def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadata: str | None = None) -> FolderListing:
-    """List a dataset's files with their fingerprints, once for many questions.
+    """List a dataset's files with their fingerprints, once for many calls of :func:`files`.
 
-    It is given as ``files(path, where, listing=...)``. Metadata are compared with it at once, which takes as long as
-    the listing at a million files. Where the dataset changes later, a question with an old listing is answered for the
-    files of then. ``store`` and ``metadata`` are those of :func:`files`.
+    Pass the result as ``files(path, where, listing=...)``. The metadata are compared with the listing at once, which
+    takes as long as listing a million files. If the dataset changes later, calls with an old listing return files of
+    that listing. ``store`` and ``metadata`` are those of :func:`files`.
     """
     root, below = locate(path)
     found = list_files(root, below)
@@ -111,26 +111,26 @@ def files(
     listing: FolderListing | None = None,
     time_zone: str | None = None,
 ) -> KeptFiles:
-    """Return the files of a Parquet dataset that may hold a row for which a condition is TRUE.
+    """Return the files of a Parquet dataset that may contain a row for which a condition is TRUE.
 
     Parameters
     ----------
     path
-        A local folder or file, below the folder that is indexed or that folder itself; a table of Delta or Iceberg, of
-        which a metadata file means that version.
+        A local folder or file: the indexed folder or a path below it; or a Delta or Iceberg table, where the path of an
+        Iceberg metadata file selects that version.
     where
         SQL text (``"temp > 30 AND city = 'Oslo'"``), a ``pyarrow.compute.Expression``, a polars expression, or a
-        predicate of :mod:`geoskip.predicates` with Spark's meaning, whose columns may be any. None keeps all files.
+        predicate of :mod:`geoskip.predicates` with Spark's semantics. None keeps all files.
     store, metadata
-        The store of the metadata, or the folder that holds them; by default they are beside the data. Protected ones
-        need a store with keys: ``ParquetStore(folder, encryption=Encryption(keys))``.
+        The store of the metadata, or their folder; default: beside the data. Encrypted metadata need a store with keys:
+        ``ParquetStore(folder, encryption=Encryption(keys))``.
     dialect
-        Of the SQL text: ``"spark"`` or ``"duckdb"``.
+        Dialect of the SQL text: ``"spark"`` or ``"duckdb"``.
     listing
-        What :func:`listing` returned, which spares listing the folder for each question.
+        The result of :func:`listing`, to avoid listing the folder for each call.
     time_zone
-        The zone of the engine's session, such as ``"Europe/Oslo"``, in which texts are read as instants. Without it
-        conditions that depend on the zone keep every file.
+        The time zone of the engine's session, such as ``"Europe/Oslo"``, for parsing text as timestamps. Without it,
+        conditions that depend on the time zone keep every file.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def files(
     Raises
     ------
     DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError
-        Where there is no such path, and for a condition that cannot be read or names a column that there is not.
+        For a path that does not exist, a condition that cannot be parsed, and an unknown column.
     """
     root, below = locate(path)
     if listing is not None and not isinstance(listing, FolderListing):

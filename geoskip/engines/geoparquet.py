@@ -41,13 +41,13 @@ def read_geoparquet(
     metadata: str | None = None,
     **options: Any,
 ) -> GeoDataFrame:
-    """Read the rows of a dataset whose geometry meets a region, from the files that may hold some.
+    """Read the rows of a dataset with a geometry that intersects a region, from files that may match.
 
-    The result has the rows, columns and CRS of ``geopandas.read_parquet(path)``, where its geometry intersects the
-    mask, in the order of the files; rows are numbered from 0 unless the files have an index of their own. Files are
-    left out by ``GeoBox`` metadata over the geometry column, ``GeoBox("ST_GeomFromWKB(geometry)")``, or over the two
-    columns of points; where these decide nothing, by the bounding box in each file's GeoParquet metadata. The
-    scan's report is in ``.attrs["geoskip"]``, as ``Scan.to_dict()`` gives it.
+    The result has the columns and CRS of ``geopandas.read_parquet(path)`` and its rows with a geometry that intersects
+    the mask, in the order of the files; rows are numbered from 0 unless the files contain an index. Files are skipped
+    by ``GeoBox`` metadata over the geometry column, ``GeoBox("ST_GeomFromWKB(geometry)")``, or over the two coordinate
+    columns; otherwise by the bounding box in each file's GeoParquet metadata. ``.attrs["geoskip"]`` is the scan's
+    report, in the form of ``Scan.to_dict()``.
 
     Parameters
     ----------
@@ -55,15 +55,16 @@ def read_geoparquet(
         A local folder or file.
     mask
         A shapely geometry or (xmin, ymin, xmax, ymax) in the coordinates of the data, or a GeoSeries or GeoDataFrame,
-        which is transformed to the CRS of the data where both have one. None for all rows.
+        which is transformed to the CRS of the data if both have one. None for all rows.
     columns
-        The columns to read, a geometry column among them; by default all.
+        The columns to read, including a geometry column; by default all.
     points
-        The columns of x and y (longitude and latitude), for files without a geometry column; the geometry is made.
+        The columns of x and y (longitude and latitude) from which points are created, for files without a geometry
+        column.
     crs
-        The CRS of the points that are made.
+        The CRS of these points.
     store, metadata
-        The store of the metadata, or their folder, where they are not beside the data.
+        The store of the metadata, or their folder, if they are not beside the data.
     options
         Arguments of ``geopandas.read_parquet``, or of ``pandas.read_parquet`` for points.
 
@@ -75,8 +76,8 @@ def read_geoparquet(
     Raises
     ------
     InvalidSpecificationError, UnknownColumnError, DatasetNotFoundError
-        For a mask that is no region, a name that is no geometry column, a path without files, and a table of Delta or
-        Iceberg with deleted rows or other names of columns in its files, which only a reader of the format knows.
+        For an invalid mask, a name that is not a geometry column, a path without files, and a Delta or Iceberg table
+        with deleted rows or other column names in its files, which only a reader of the format can read.
 
     Needs ``pip install 'geoskip[geopandas]'``.
     """

@@ -35,33 +35,33 @@ def scan_polars(
     metadata: str | None = None,
     dialect: str = "spark",
 ) -> Any:
-    """Return a ``polars.LazyFrame`` over the files that may hold a matching row.
+    """Return a ``polars.LazyFrame`` over the files that may contain a matching row.
 
     Parameters
     ----------
     path
-        A local folder of Parquet files, with partitions as Hive writes them, one file, or a table of Delta or Iceberg,
-        of which the path of a metadata file is a version.
+        A local folder of Parquet files, optionally with Hive partitions, one file, or a Delta or Iceberg table. For
+        Iceberg, the path of a metadata file selects a version.
     where
-        A polars expression: the frame has the matching rows. None: the frame has all rows, and a ``filter`` on it reads
-        only the files that it needs. A Python function in such a filter needs the package cloudpickle; with one in
-        ``where`` it does not. SQL's text or a predicate of :mod:`geoskip.predicates`, for conditions that polars cannot
-        evaluate: as None, but files without a row that satisfies it are not read, and the caller filters the others.
+        With a polars expression, the frame has the matching rows. With None, the frame has all rows, and a ``filter``
+        on it reads only the files that it needs; a Python function in such a filter needs the package cloudpickle, in
+        ``where`` it does not. With SQL text or a predicate of :mod:`geoskip.predicates`, for conditions that polars
+        cannot evaluate, the frame has all rows of the files that may match, and the caller filters them.
     store, metadata
-        The store of the metadata, or their folder, where they are not beside the data.
+        The store of the metadata, or their folder, if they are not beside the data.
     dialect
-        Of SQL's text: ``"spark"`` or ``"duckdb"``.
+        Dialect of SQL text: ``"spark"`` or ``"duckdb"``.
 
     Returns
     -------
     polars.LazyFrame
-        ``geoskip.report(frame)`` tells the files and bytes that were left out, and why not more: of this frame, also
-        where others were made of it.
+        ``geoskip.report(frame)`` shows which files and bytes were skipped, and why not more, for this frame and for
+        frames derived from it.
 
     Raises
     ------
     DatasetNotFoundError, InvalidSpecificationError
-        Where there is no such path or no file in it, and for a condition that cannot be read.
+        For a path that does not exist or has no files, and for a condition that cannot be parsed.
     """
     pl = require_package("polars", "geoskip.scan_polars()")
     root, below = locate(path)

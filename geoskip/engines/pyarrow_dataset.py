@@ -43,32 +43,32 @@ def pyarrow_dataset(
     metadata: str | None = None,
     dialect: str = "spark",
 ) -> ds.Dataset:
-    """Return a ``pyarrow.dataset.Dataset`` over the files that may hold a matching row.
+    """Return a ``pyarrow.dataset.Dataset`` over the files that may contain a matching row.
 
     Parameters
     ----------
     path
-        A local folder of Parquet files, with partitions as Hive writes them (``day=2024-01-05``), or a table of Delta
-        or Iceberg, of which the path of a metadata file is a version.
+        A local folder of Parquet files, optionally with Hive partitions (``day=2024-01-05``), or a Delta or Iceberg
+        table. For Iceberg, the path of a metadata file selects a version.
     where
-        A ``pyarrow.compute.Expression``: the dataset has the matching rows, as with ``dataset.filter(where)``. SQL's
-        text or a predicate of :mod:`geoskip.predicates`, for conditions that pyarrow cannot evaluate: the dataset has
-        all rows of the kept files, and the caller filters them.
+        With a ``pyarrow.compute.Expression``, the dataset has the matching rows, as with ``dataset.filter(where)``.
+        With SQL text or a predicate of :mod:`geoskip.predicates`, for conditions that pyarrow cannot evaluate, the
+        dataset has all rows of the kept files, and the caller filters them.
     store, metadata
-        The store of the metadata, or their folder, where they are not beside the data.
+        The store of the metadata, or their folder, if they are not beside the data.
     dialect
-        Of SQL's text: ``"spark"`` or ``"duckdb"``.
+        Dialect of SQL text: ``"spark"`` or ``"duckdb"``.
 
     Returns
     -------
     pyarrow.dataset.Dataset
-        ``geoskip.report(dataset)`` tells the files and bytes that it leaves out, and why not more.
+        ``geoskip.report(dataset)`` shows which files and bytes were skipped, and why not more.
 
     Raises
     ------
     DatasetNotFoundError, InvalidSpecificationError
-        Where there is no such path, for a condition that cannot be read, and for a table of whose rows or columns
-        pyarrow knows nothing: deleted rows that are still in files, columns that have another name in some file.
+        For a path that does not exist, a condition that cannot be parsed, and tables that pyarrow would read wrongly:
+        with deleted rows in files, or with columns that have other names in some files.
     """
     whole = whole_dataset(path, _CALLER)
     is_expression = isinstance(where, pc.Expression)

@@ -1,4 +1,4 @@
-"""The statistics table: what the indexes of a dataset store, readable, a row a file and index.
+"""The statistics table: stored summaries in readable form, one row for each file and index.
 
 Made for people, for BI and for data-quality jobs, and an interface that other engines may read: version 1.
 
@@ -108,16 +108,16 @@ Columns = dict[str, pa.Array]
 def statistics(
     path: str | os.PathLike[str], *, store: Store | None = None, metadata: str | os.PathLike[str] | None = None
 ) -> pa.Table:
-    """Return the statistics table of a dataset, a row a file and index, by its latest snapshot.
+    """Return the statistics table of a dataset's latest snapshot, one row for each file and index.
 
-    Needs no Spark, and reads no data. Its columns and their meaning are those of :mod:`geoskip.engines.statistics`.
+    Needs no Spark and reads no data. :mod:`geoskip.engines.statistics` describes the columns.
 
     Parameters
     ----------
     path
-        The dataset's folder, or a folder or file in it, of whose files alone there are rows then.
+        The dataset's folder, or a folder or file in it, to restrict the rows to its files.
     store
-        Another store of the metadata; one with keys, where they are encrypted:
+        Another store of the metadata, with keys if they are encrypted:
         ``ParquetStore(folder, encryption=Encryption(keys))``.
     metadata
         The folder of the metadata, if they are not in ``<dataset>/_geoskip``.
@@ -125,14 +125,14 @@ def statistics(
     Returns
     -------
     pyarrow.Table
-        With the columns of ``SCHEMA``, index by index; null is unknown.
+        With the columns of ``SCHEMA``, ordered by index; null means unknown.
 
     Raises
     ------
     NotIndexedError
-        Where there are no metadata.
+        If there are no metadata.
     MetadataError
-        Where they cannot be read; MissingKeyError without the keys.
+        If they cannot be read; MissingKeyError without the keys.
     """
     if store is not None and metadata is not None:
         raise InvalidSpecificationError("statistics() takes metadata= (a folder) or store= (a store), and not both")

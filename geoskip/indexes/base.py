@@ -1,7 +1,7 @@
 """The base class of index types, and their registration by kind.
 
-How to write one is shown in :mod:`geoskip.indexes`. Labelling walks the predicate tree; an index sees *one vertex* at a
-time and answers a clause that represents it, or None where it knows nothing (Hyperspace's sketches work so).
+:mod:`geoskip.indexes` shows how to write one. Labelling walks the predicate tree and passes *one vertex* at a time to
+the index, which returns a clause that represents it, or None if it does not support it (as Hyperspace's sketches do).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Index(ABC):
 
     Subclasses implement :meth:`metadata_type`, :meth:`collect`, :meth:`merge` and :meth:`clause`. Optional are
     :meth:`prepare` (parameters chosen from a sample), :meth:`from_statistics` (builds from Parquet footers),
-    :meth:`for_files` (summaries that depend on the size of the file), :meth:`statistics` (what the summaries say, as
-    readable figures), :meth:`build_note`, :meth:`unavailable` and :attr:`version`.
+    :meth:`for_files` (summaries that depend on the size of the file), :meth:`statistics` (the content of the summaries
+    as figures), :meth:`build_note`, :meth:`unavailable` and :attr:`version`.
     """
 
     kind: ClassVar[str]
@@ -64,14 +64,14 @@ class Index(ABC):
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
         """Return the Arrow struct type of a file's summary.
 
-        Raises UnsupportedColumnError where a summary of such columns would be unsound.
+        Raises UnsupportedColumnError if a summary of such columns would be unsound.
         """
 
     @abstractmethod
     def collect(self, *values: pa.Array) -> Summary | None:
-        """Return the summary of one file, or of a part of one, from one Arrow array an expression.
+        """Return the summary of a file, or of a part of it, from one Arrow array for each expression.
 
-        None if there is no sound summary; the file is then kept.
+        Return None if there is no sound summary; the file is then kept.
         """
 
     @abstractmethod
@@ -82,22 +82,22 @@ class Index(ABC):
     def clause(self, node: Predicate) -> Clause | None:
         """Return a clause that represents a vertex, or None.
 
-        The clause must keep every file with a row that makes the vertex TRUE. Files whose summary is missing (null)
-        are kept in any case, since their entry in the clause's answer is null, which keeps.
+        The clause must keep every file with a row that makes the vertex TRUE. Files without a summary (null) are always
+        kept, since their entry in the clause's result is null, which means keep.
 
         Labelling passes vertices in canonical form: comparisons and IN have no NULL literal, ``<=>`` does not compare
-        with a literal, IN is not empty, a lone literal stands on the right, and NOT stands above a leaf that is no
-        order comparison. ``NOT (a AND b)``, ``x <=> 5`` and conditions in CASE are taken apart before. The vertices are
-        therefore comparisons, IN, LIKE and its plain forms, IS NULL, calls of boolean functions, ``column = TRUE`` for
-        a boolean column, NOT of these, and AND and OR of at least two vertices.
+        with a literal, IN is not empty, a single literal is on the right, and NOT is only above a leaf that is not an
+        order comparison. ``NOT (a AND b)``, ``x <=> 5`` and conditions in CASE are decomposed before. So the vertices
+        are comparisons, IN, LIKE and its plain forms, IS NULL, calls of boolean functions, ``column = TRUE`` for a
+        boolean column, NOT of these, and AND and OR of at least two vertices.
         """
 
     def prepare(self, *sample: pa.Array) -> Index:
         """Return the index with parameters chosen once for the whole dataset; the default chooses none.
 
-        ``sample`` holds the values of some rows of some files, one array an expression. The choice is made before the
-        first build and is part of the specification's JSON but not of its text: files that are refreshed or added
-        later are summarised by the same parameters.
+        ``sample`` contains the values of some rows of some files, one array for each expression. The parameters are
+        chosen before the first build. They are part of the specification's JSON, not of its text, and are also used for
+        files that are refreshed or added later.
         """
         return self
 
@@ -113,26 +113,27 @@ class Index(ABC):
         kind
             Spark's name of the column's type.
         low, high
-            The least and the greatest value in physical form (:mod:`geoskip.predicates`); None where not recorded.
-            Those of floats leave NaN out.
+            The minimum and maximum in physical form (:mod:`geoskip.predicates`); None if not recorded. For floats they
+            exclude NaN.
         nulls, rows
             Counts of the row group.
         """
         return None
 
     def for_files(self, summaries: Sequence[Summary], sizes: Sequence[int]) -> Sequence[Summary]:
-        """Return what is stored of whole files, given their merged summaries and sizes in bytes.
+        """Return the summaries to store for files, given their merged summaries and sizes in bytes.
 
-        For indexes whose choice depends on the size of the file; the default stores the summaries themselves.
+        For index types that depend on the size of the file; by default the merged summaries are stored.
         """
         return summaries
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
-        """Return what the stored summaries say of each file, as figures for :func:`geoskip.statistics`.
+        """Return the stored summaries of each file as figures for :func:`geoskip.statistics`.
 
-        ``summaries`` has the type of :meth:`metadata_type` and an entry a file, null where there is no summary. Most
-        index types return one element; one that summarises several expressions apart returns one for each. The
-        default shows the summaries as JSON: what the fields of a user's own type mean is not known.
+        ``summaries`` has the type of :meth:`metadata_type` and one entry for each file, null if there is no summary.
+        Most index types return one element; a type that summarises several expressions separately returns one for each.
+        By default the summaries are returned as JSON, since the meaning of the fields of a user's own type is not
+        known.
         """
         return (FileStatistics(*self.subject(), details=json_texts(summaries, dict)),)
 
@@ -148,12 +149,12 @@ class Index(ABC):
     def version(self) -> int | None:
         """The version of the summaries' meaning; summaries of another version are not used.
 
-        None if a digest of the methods that make them stands for it (:func:`definition`).
+        None if the version is a digest of the methods that make them (:func:`definition`).
         """
         return None
 
     def unavailable(self) -> str | None:
-        """Return the reason, for the report, why the index cannot be used in this process; None by default."""
+        """Return the reason for the report if the index cannot be used in this process; None by default."""
         return None
 
     def reads(self, node: Predicate) -> bool:
@@ -161,7 +162,7 @@ class Index(ABC):
         return len(self.bound) == 1 and node == self.bound[0]
 
     def bind(self, expressions: Sequence[Predicate]) -> Index:
-        """Return a copy of the index that knows its expressions as predicates."""
+        """Return a copy of the index that is bound to its expressions as predicates."""
         bound = copy.copy(self)
         object.__setattr__(bound, "bound", tuple(expressions))
         return bound
@@ -233,9 +234,9 @@ def _kind(name: object) -> type[Index] | None:
 
 
 def index(kind: I) -> I:
-    """Register an index type, so that metadata that name it can be read; a decorator.
+    """Register an index type, so that its metadata can be read; a decorator.
 
-    Raises MappingError for anything else than a dataclass derived from Index with a ``kind`` that geoskip does not use.
+    Raises MappingError unless it is a dataclass derived from Index with a ``kind`` that geoskip does not use.
     """
     name = getattr(kind, "kind", None)
     if not (isinstance(kind, type) and issubclass(kind, Index) and isinstance(name, str)):
@@ -254,7 +255,7 @@ def index(kind: I) -> I:
 
 
 def registered_kinds() -> int:
-    """Count the index types that are registered by now, those of geoskip from when they are imported."""
+    """Count the registered index types; geoskip's own types are registered when they are imported."""
     return len(_kinds)
 
 
@@ -268,7 +269,7 @@ def index_kinds() -> Mapping[str, type[Index]]:
 def index_from_json(spec: Mapping[str, Any]) -> Index:
     """Return the index that :meth:`Index.to_json` described.
 
-    Raises InvalidSpecificationError for an unknown kind, or options that the kind does not have.
+    Raises InvalidSpecificationError for an unknown kind or unknown options.
     """
     options = dict(spec)
     kind = options.pop("kind", None)
@@ -287,8 +288,8 @@ def index_from_json(spec: Mapping[str, Any]) -> Index:
 def as_registered(spec: Index) -> Index:
     """Return the specification as an instance of the last registered class of its kind.
 
-    A cell of a notebook that defines a class may be edited and run again. Raises InvalidSpecificationError for a class
-    that is not registered: another one's clauses would be evaluated over its summaries.
+    A notebook cell that defines a class may be edited and run again. Raises InvalidSpecificationError for a class that
+    is not registered, since clauses of another class would be evaluated over its summaries.
     """
     kind, name = type(spec), getattr(spec, "kind", None)
     latest = _kind(name)
@@ -306,9 +307,9 @@ def as_registered(spec: Index) -> Index:
 def definition(spec: Index) -> str | None:
     """Identify the code that makes an index's summaries: its version, or for a user's own type a digest.
 
-    The digest covers ``collect``, ``merge`` and ``prepare`` and the code that they reach. Clauses are not part of it: a
-    clause that is added or corrected holds for existing summaries. None for geoskip's own types in their first version,
-    for an unknown type, and if there is no digest.
+    The digest covers ``collect``, ``merge`` and ``prepare`` and the code that they call. Clauses are not part of it,
+    since existing summaries remain valid for a new or corrected clause. None for geoskip's own types in their first
+    version, for an unknown type, and if no digest can be computed.
     """
     if spec.version is not None:
         return f"version:{spec.version}"

@@ -93,7 +93,7 @@ class BloomFilter(Index):
 
     For ``= <=> IN``, also through widening casts, and ``IS NULL``.
 
-    ``fpp`` is the rate of false positives: at most this share of the files without a value is read for it.
+    ``fpp`` is the rate of false positives: of the files without a value, at most this share is read.
 
     >>> str(BloomFilter("user_id")), str(BloomFilter("user_id", fpp=0.001))
     ('bloomfilter(user_id)', 'bloomfilter(user_id, fpp=0.001)')
@@ -126,7 +126,7 @@ class BloomFilter(Index):
         return HashedPart.from_array(values[0], self.fpp)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """Make one filter of all hashes if the parts still have them, else list their filters."""
+        """Build one filter from all hashes if the parts still have them, else list the parts' filters."""
         return HashedPart.from_parts(summaries, self.fpp)
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
@@ -137,7 +137,7 @@ class BloomFilter(Index):
         return (FileStatistics(*self.subject(), nulls=nulls, nans=nans, details=details),)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Return the condition on the filters and counts that a vertex implies."""
+        """Return a condition on the filters and counts that is implied by a vertex."""
         name = str(self)
         match node:
             case IsNull(child) if self.reads(child):

@@ -1,4 +1,4 @@
-"""The summaries of an index as figures that people and other engines read.
+"""The summaries of an index as figures for people and other engines.
 
 An index type says how its summaries read by :meth:`geoskip.indexes.base.Index.statistics`, for all files at once. Null
 is *unknown* everywhere: whoever skips files by these figures must read a file of which they say nothing.
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True)
 class FileStatistics:
-    """Figures of one indexed expression, an entry a file; None where an index type has no such figure.
+    """Figures of one indexed expression, one entry for each file; None if an index type has none.
 
     Attributes
     ----------

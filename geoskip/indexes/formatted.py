@@ -89,7 +89,7 @@ class Formatted(Index):
         return tuple(_groups(self.template)) if self.template is not None else ("",)
 
     def part(self, name: str = "") -> str:
-        """Return the SQL text of a part, which queries must use for the index to serve them."""
+        """Return the SQL text of a part, which conditions must contain for the index to be used."""
         if name not in self.parts:
             known = ", ".join(self.parts) if self.template is not None else "one without a name"
             raise InvalidSpecificationError(f"{self} has no part {name!r}; its parts are {known}")
@@ -116,7 +116,7 @@ class Formatted(Index):
         return self._named_lists(list_of(array, self.limit) for array in values)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """Unite the values of each part of the text."""
+        """Return the union of the values of each part of the text."""
         merged = []
         for prefix in self._prefixes():
             lists = [
@@ -131,7 +131,7 @@ class Formatted(Index):
         return [list_statistics(text, bound.type or "unknown", summaries, prefix) for text, bound, prefix in parts]
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Return the condition that a vertex implies on the values of the part that it reads."""
+        """Return the condition that a vertex implies for the values of the part that it reads."""
         found = [
             list_clause(str(self), over, node, prefix)
             for prefix, over in zip(self._prefixes(), self.bound, strict=True)

@@ -107,7 +107,7 @@ class GapList(Index):
         return {"segments": found, "nulls": nulls, "nans": nans, "rows": len(array)}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """The parts' segments, united but for the widest gaps that all of them leave; the sums of counts."""
+        """Return the union of the parts' segments, cut at the widest common gaps, and the sums of the counts."""
         counts = {name: sum(part.get(name, 0) for part in summaries) for name in ("nulls", "nans", "rows")}
         united = unite((segment["low"], segment["high"]) for part in summaries for segment in part["segments"])
         return {"segments": _widest(united, self.gaps), **counts}

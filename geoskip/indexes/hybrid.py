@@ -61,8 +61,8 @@ _MOST_BYTES = 16 << 20
 class Hybrid(Index):
     """A list of the distinct values, or a Bloom filter where that costs less; a decision a file.
 
-    Serves what ValueList serves in files with a list, and equality and IN in files with a filter. ``fpp`` is the
-    filters' rate of false positives, ``psi`` the share of the files that queries must read at least.
+    Supports the conditions of ValueList in files with a list, and equality and IN in files with a filter. ``fpp`` is
+    the filters' rate of false positives, ``psi`` the expected minimum share of files that queries read.
 
     >>> str(Hybrid("user_id")), str(Hybrid("user_id", fpp=0.001))
     ('hybrid(user_id)', 'hybrid(user_id, fpp=0.001)')
@@ -144,7 +144,7 @@ class Hybrid(Index):
         return (replace(list_statistics(*self.subject(), summaries), details=details),)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Return the condition that a vertex implies on the list, if there is one, else on the filter."""
+        """Return the condition that a vertex implies for the list, or for the filter of files without a list."""
         found = [list_clause(str(self), self.bound[0], node), self._filters.clause(node)]
         clauses = [clause for clause in found if clause is not None]
         return all_of(clauses) if clauses else None

@@ -91,19 +91,19 @@ class MinMax(Index):
         return bounds(values[0])
 
     def from_statistics(self, kind: str, low: Any, high: Any, nulls: int, rows: int) -> Summary | None:
-        """The summary of a row group from its Parquet statistics; None where they are not exact.
+        """Return the summary of a row group from its Parquet statistics; None if they are not exact.
 
-        Those of floats leave NaN out. Text that a writer shortened without notice has equal ends only where all of it
-        is equal; the ends of long text are not taken for exact.
+        Bounds of floats exclude NaN. If a writer truncated text without marking it, the bounds are equal only if all
+        values are equal. Bounds of long text are not considered exact.
 
         Parameters
         ----------
         kind : str
             The type of the expression.
         low, high : object
-            The physical bounds; None where there is none.
+            The physical bounds; None if not recorded.
         nulls, rows : int
-            How many rows are NULL, and how many there are.
+            The number of NULL rows, and of all rows.
         """
         known = None not in (low, high) and low <= high
         exact = sql_type(kind).is_plain and not sql_type(kind).is_floating
@@ -115,11 +115,11 @@ class MinMax(Index):
         return {"min": low, "max": high, "exact": True, "nulls": nulls, "nans": 0, "rows": rows}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """The least of the minima, the greatest of the maxima, the sums of the counts."""
+        """Return the smallest minimum, the largest maximum and the sums of the counts."""
         return merge_bounds(summaries)
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
-        """The bounds and counts as they are stored; bounds of text may be shortened, and are not exact then."""
+        """Return the stored bounds and counts; truncated bounds of text are not exact."""
         low, high, nulls = (field_of(summaries, name) for name in ("min", "max", "nulls"))
         exact, nans = field_of(summaries, "exact"), field_of(summaries, "nans")
         exact = summaries.is_valid() if exact is None else exact
@@ -127,7 +127,7 @@ class MinMax(Index):
         return (FileStatistics(*self.subject(), nulls=nulls, nans=nans, low=low, high=high, exact=exact),)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """The condition on the bounds that a row which makes the predicate TRUE needs."""
+        """Return a condition on the bounds that holds if some row makes the predicate TRUE."""
         name = str(self)
         return BoundClauses(lambda expression: name if self.reads(expression) else None).clause(node)
 

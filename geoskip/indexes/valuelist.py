@@ -81,7 +81,7 @@ class ValueList(Index):
         return list_of(values[0], self.limit)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """Unite the parts' values; None if a part has too many."""
+        """Return the union of the parts' values; None if a part has too many."""
         return merged_list(summaries, self.limit)
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
@@ -89,7 +89,7 @@ class ValueList(Index):
         return (list_statistics(*self.subject(), summaries),)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Return the condition on the values that a vertex implies."""
+        """Return the condition that a vertex implies for the values."""
         return list_clause(str(self), self.bound[0], node)
 
 

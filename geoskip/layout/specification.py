@@ -28,7 +28,7 @@ class Layout:
     Raises
     ------
     InvalidSpecificationError
-        For no expression, more than eight, one given twice, and what is no text.
+        For no expression, more than eight, duplicates, and values that are not text.
     """
 
     expressions: tuple[str, ...]
@@ -64,7 +64,7 @@ class Layout:
     def from_json(data: Mapping[str, Any]) -> Layout:
         """Return the layout that :meth:`to_json` described; other members are ignored.
 
-        Raises InvalidSpecificationError for a kind that is not known here, and for expressions that are no texts.
+        Raises InvalidSpecificationError for an unknown kind, and for expressions that are not text.
 
         >>> str(Layout.from_json({"kind": "hilbert", "expressions": ["lng", "lat"]}))
         'hilbert(lng, lat)'
@@ -79,9 +79,9 @@ class Layout:
 
 
 class ZOrder(Layout):
-    """Rows along the Z-order curve: the bits of all columns' ranks interleaved.
+    """Rows in Z-order: by the interleaved bits of all columns' ranks.
 
-    Every column skips nearly as well as the first; rows near each other in all columns mostly share a file.
+    Conditions on any column skip nearly equally well; rows near each other in all columns are mostly in one file.
 
     >>> str(ZOrder("lng", "lat", "ts"))
     'zorder(lng, lat, ts)'
@@ -91,7 +91,7 @@ class ZOrder(Layout):
 
 
 class Hilbert(Layout):
-    """Rows along the Hilbert curve, which unlike the Z-order curve never jumps.
+    """Rows in the order of the Hilbert curve, which, unlike the Z-order curve, has no jumps.
 
     Ranges over several columns at once read fewer files.
 
@@ -105,7 +105,7 @@ class Hilbert(Layout):
 class KDTree(Layout):
     """Rows in the leaves of a k-d tree, cut at medians of a sample.
 
-    Each file is a box, and no two boxes overlap but where rows are equal in all columns.
+    Each file is a box, and boxes overlap only where rows are equal in all columns.
 
     >>> str(KDTree("lng", "lat"))
     'kdtree(lng, lat)'
@@ -115,7 +115,7 @@ class KDTree(Layout):
 
 
 class Sort(Layout):
-    """Rows in lexical order: best for the first column, and next to nothing for the others.
+    """Rows in lexical order: best for conditions on the first column, of little use for the others.
 
     >>> str(Sort("ts", "id"))
     'sort(ts, id)'

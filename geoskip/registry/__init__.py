@@ -86,9 +86,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def maps(*functions: Any, index: type | tuple[type, ...]) -> Callable[[F], F]:
     """Map predicates over ``functions`` to clauses over an index: ``rule(node, index) -> Clause | None``.
 
-    ``node`` is a boolean vertex in which one of the functions is called: the call itself, its negation, ``IS NULL`` of
-    it, or a comparison of its value. The returned clause must represent the vertex: no file that holds a row for which
-    it is TRUE may fail the clause. None says that the rule knows nothing.
+    ``node`` is a boolean vertex with a call of one of the functions: the call itself, its negation, ``IS NULL`` of it,
+    or a comparison of its value. The returned clause must represent the vertex: no file that contains a row for which
+    the vertex is TRUE may fail the clause. None means that the rule does not support the vertex.
 
     A rule declared again under its module and name replaces the older one; decorated twice, a rule has both mappings.
 
@@ -98,7 +98,8 @@ def maps(*functions: Any, index: type | tuple[type, ...]) -> Callable[[F], F]:
         SQL names, Python functions, UDF objects or :class:`Function` values.
     index
         A type of index, or several. ``rule(node, index)`` is called for each index of these types;
-        ``rule(node, first, second)`` for one of each at once, where a parameter with a default may be missing.
+        ``rule(node, first, second)`` for one index of each type at once, where an index for a parameter with a default
+        may be missing.
     """
     kinds = _kinds(index)
     references = _references(functions, "maps() needs the functions that it maps")
@@ -112,10 +113,11 @@ def maps(*functions: Any, index: type | tuple[type, ...]) -> Callable[[F], F]:
 
 
 def constant(*functions: Any) -> Callable[[F], F]:
-    """Say how to evaluate ``functions`` on literals: the decorated function takes the plain values.
+    """Declare how to evaluate ``functions`` on literals; the decorated function takes the plain values.
 
-    It returns a value, or a :class:`~geoskip.predicates.Literal` where the type matters. What it raises means "not a
-    constant after all", and so does a value that Spark would convert to the declared type of a Python function.
+    It returns a value, or a :class:`~geoskip.predicates.Literal` if the type matters. The call is not treated as a
+    constant if the function raises, or returns a value that Spark would convert to the declared type of a Python
+    function.
     """
     references = _references(functions, "constant() needs the functions that it evaluates")
 
@@ -135,8 +137,8 @@ def constant(*functions: Any) -> Callable[[F], F]:
 def denotes(*functions: Any) -> Callable[[F], F]:
     """Declare what calls of ``functions`` denote; the decorated function maps a call to its denotation.
 
-    A denotation is a value that a type of index understands, for GeoBox a ``Point`` or an ``InsideBox``; None means
-    that this call has none.
+    A denotation is a value that an index type supports, for GeoBox a ``Point`` or an ``InsideBox``; None if the call
+    has none.
     """
     references = _references(functions, "denotes() needs the functions whose calls denote something")
 
@@ -161,8 +163,8 @@ def declare(
 ) -> Any:
     """Declare properties of a function, given as the object or by its SQL name; return the function.
 
-    Properties are trusted: one that does not hold for every argument loses rows. :func:`geoskip.check_mapping` tries
-    them. A property declared again by the same module is replaced.
+    geoskip relies on the properties: one that does not hold for every argument loses rows.
+    :func:`geoskip.check_mapping` tests them. A property declared again by the same module is replaced.
 
     Parameters
     ----------
@@ -171,22 +173,22 @@ def declare(
     metric
         The function is a metric and may be used by MetricDist; for Python functions only.
     monotone
-        ``"increasing"`` or ``"decreasing"`` in Spark's order, so that MinMax over x serves f(x); or a function from
-        the call to one of these, or to None, where it depends on the other arguments, which are literals. A Python
-        function is called for the bounds, any other is evaluated for them by Spark.
+        ``"increasing"`` or ``"decreasing"`` in Spark's order, so that MinMax over x supports f(x). If this depends on
+        the other arguments, which are literals, a function that maps the call to one of these or to None. At the
+        bounds, a Python function is called, and any other function is evaluated by Spark.
     null_in_null_out
-        The value is NULL where an argument is, so that conditions on the value need non-null arguments.
+        The value is NULL if an argument is, so that conditions on the value need non-null arguments.
     deterministic
-        False: nothing is concluded about the function, and no index is built over it.
+        False: geoskip concludes nothing about the function and builds no index over it.
     inverse
         ``inverse(f(x)) == x``, in plain Python values, so that ``f(x) = 5`` becomes a condition on x.
     version
-        A text in place of a digest of the function's content; raise it with every change.
+        Text that replaces the digest of the function's code; change it with every change of the function.
 
     Raises
     ------
     MappingError
-        For a value of another type, and where two modules contradict each other.
+        For a value of another type, and if two modules contradict each other.
     """
     if callable(monotone):
         _check_arguments(monotone, 1, "declare(..., monotone=) takes a function of the call")

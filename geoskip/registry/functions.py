@@ -22,11 +22,11 @@ def catalyst_class(node: Predicate) -> str:
 
 @dataclass(frozen=True)
 class Function:
-    """A SQL name together with the implementations meant by it.
+    """A SQL name with the implementations that it refers to.
 
-    ``classes`` are Catalyst classes (a package prefix ending in a dot stands for all in it); ``python`` are modules
-    and qualified names of Python functions (``udf_mappings.shapely_functions.`` likewise). ``arguments`` tells people
-    their order and units (``"x, y"``, ``"a, b, metres"``); it takes no part in what is met.
+    ``classes`` are Catalyst classes; a package prefix ending in a dot includes all classes of the package. ``python``
+    are qualified names of Python functions, or module prefixes (``udf_mappings.shapely_functions.``). ``arguments``
+    documents the order and units of the arguments (``"x, y"``, ``"a, b, metres"``), and is not used for matching calls.
 
     >>> ours = Function("ST_X", python=("our.functions.",))
     >>> ours.is_called(Call("st_x", (), "python:our.functions.st_x#12")), ours.is_called(Call("st_x", (), "python:f#1"))

@@ -306,7 +306,7 @@ def current() -> Registry:
 
 @contextmanager
 def mappings() -> Iterator[Registry]:
-    """A scope: declarations made within it are forgotten at its end, and so is what was put in quarantine.
+    """Scope for declarations: its declarations and its quarantine are discarded at its end.
 
     >>> from geoskip.registry import constant
     >>> with mappings() as scope:
@@ -347,14 +347,14 @@ def lasting_declarations() -> Iterator[None]:
 
 
 def quarantined() -> dict[str, str]:
-    """Return what is in quarantine with the reason: mappings, declarations and indexes."""
+    """Return the quarantined mappings, declarations and indexes, with the reasons."""
     return dict(current().quarantine)
 
 
 def release(name: str | None = None) -> None:
-    """Let queries use again what is in quarantine: one thing by its name, or everything.
+    """Release a quarantined mapping, declaration or index by its name, or all of them, for queries.
 
-    Raises InvalidSpecificationError where nothing of the name is in quarantine.
+    Raises InvalidSpecificationError if nothing of this name is in quarantine.
     """
     quarantine = current().quarantine
     if name is None:

@@ -272,7 +272,7 @@ def drop(store: Store, header: Header) -> None:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """Result of a build, index by index; ``print(report)`` shows it."""
+    """Result of a build for each index; ``print(report)`` shows it."""
 
     indexes: tuple[str, ...]
     readers: Mapping[str, str]

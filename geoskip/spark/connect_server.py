@@ -1,4 +1,4 @@
-"""Server of Spark Connect in a driver with geoskip, so that its clients' queries skip.
+"""Spark Connect server in a driver with geoskip, so that queries of its clients skip files.
 
 A client of Spark Connect has no optimizer. The server's sessions are made of the driver's own one: they share its
 extensions, which the rule and the statements on skipping indexes belong to.
@@ -21,19 +21,19 @@ _PORT = "spark.connect.grpc.binding.port"
 def connect_server(spark: SparkSession) -> str:
     """Serve Spark Connect from a session's driver; return the address for ``builder.remote()``.
 
-    Queries of the clients skip, and ``spark.sql`` of a client takes the statements on skipping indexes, such as
+    Queries of the clients skip files, and their ``spark.sql`` accepts the statements on skipping indexes, such as
     ``CREATE SKIPPING INDEX`` and ``EXPLAIN SKIPPING``. The port is that of ``spark.connect.grpc.binding.port``, 15002
-    by default, and 0 takes a free one. The server stops with the session.
+    by default, and 0 selects a free one. The server stops with the session.
 
     Parameters
     ----------
     spark
-        A classic session; geoskip is switched on.
+        A classic session; geoskip is enabled in it.
 
     Raises
     ------
     EnvironmentProblem
-        For a session of Spark Connect, where the jar of Spark Connect is missing, and where the port is taken.
+        For a Spark Connect session, if the jar of Spark Connect is missing, or if the port is in use.
     """
     enable(spark)
     jvm: Any = spark._jvm

@@ -47,14 +47,14 @@ def _report_of(df: DataFrame, call: str) -> Report:
 
 
 def explain(df: DataFrame) -> Report:
-    """Report of the files that a DataFrame's query will read; plans it without running it."""
+    """Report the files that a DataFrame's query will read; plan it without running it."""
     return _report_of(df, "explain()")
 
 
 def last_report(spark: SparkSession) -> Report:
-    """Report of the last executed query of a session; an empty one where there was none.
+    """Report of the last executed query of a session; an empty report if there was none.
 
-    It is also empty where eight other sessions have run queries since: see :func:`reports`.
+    It is also empty if eight other sessions have run queries since: see :func:`reports`.
     """
     recent = _recent(spark)
     return _report(spark, recent[-1]) if recent else Report(())
@@ -63,8 +63,8 @@ def last_report(spark: SparkSession) -> Report:
 def reports(spark: SparkSession) -> list[Report]:
     """Reports of the recent queries of a session, the oldest first.
 
-    There are fewer for large listings, and none where eight other sessions have run queries since: reports must not
-    keep ended sessions in memory.
+    Fewer reports are kept for large listings, and none if eight other sessions have run queries since, so that reports
+    do not keep ended sessions in memory.
     """
     return [_report(spark, facts) for facts in _recent(spark)]
 
@@ -83,7 +83,7 @@ def await_listeners(spark: SparkSession) -> None:
 
 
 def wait_for_audits(spark: SparkSession, seconds: float = 60.0) -> bool:
-    """Wait until the audits of ``spark.geoskip.audit`` are done; False where that takes longer."""
+    """Wait until the audits of ``spark.geoskip.audit`` are done; return False after the timeout."""
     check_session(spark)
     with suppress(Py4JJavaError):
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(int(1000 * seconds))

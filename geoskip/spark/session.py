@@ -66,17 +66,17 @@ def java(spark: SparkSession) -> JvmBridge:
 def session(
     app_name: str = "geoskip", *, sedona: bool | None = None, config: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """Session with geoskip enabled and the right worker Python: the active one, else a new one.
+    """Return the active session or a new one, with geoskip enabled and the right worker Python.
 
     Parameters
     ----------
     app_name
         The application's name.
     sedona
-        True brings Sedona's jar and registers its functions; None uses Sedona where its jar is on the class path, else
-        registers the shapely-backed ``ST_`` functions; False does neither.
+        True adds Sedona's jar and registers its functions. None registers Sedona's functions if its jar is on the class
+        path, else the shapely-backed ``ST_`` functions. False registers none.
     config
-        Spark's keys with their values.
+        Spark configuration.
     """
     if not isinstance(app_name, str) or not isinstance(config, Mapping | None):
         raise InvalidSpecificationError(
@@ -89,10 +89,10 @@ def session(
 
 
 def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> SparkSession.Builder:
-    """Prepare a ``SparkSession.builder``, so that it makes a session as :func:`session` does.
+    """Prepare a ``SparkSession.builder`` to create a session as :func:`session` does.
 
-    Sets the workers' Python to this one, and with ``sedona=True`` the packages and settings of Sedona, beside the
-    packages that the builder has already.
+    Sets the workers' Python to this Python. With ``sedona=True`` it also adds the packages and settings of Sedona to
+    those of the builder.
     """
     if not isinstance(builder, SparkSession.Builder):
         raise InvalidSpecificationError(f"configure() takes a builder such as SparkSession.builder, got {builder!r}")
@@ -125,14 +125,13 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
     spark
         A classic session.
     keys
-        The keys that encrypted metadata are read with, in this driver. Without them
-        ``spark.geoskip.encryption.keyRing`` names a key ring: the path of a file, or ``env:`` and the name of an
-        environment variable.
+        The keys for reading encrypted metadata in this driver. Default: the key ring in
+        ``spark.geoskip.encryption.keyRing``: the path of a file, or ``env:`` and the name of an environment variable.
 
     Raises
     ------
     EnvironmentProblem
-        For a session of Spark Connect, whose optimizer is not in this process.
+        For a Spark Connect session, since its optimizer is not in this process.
     """
     check_session(spark)
     load_mappings()
@@ -184,7 +183,7 @@ def is_enabled(spark: SparkSession) -> bool:
 
 @contextmanager
 def disabled(spark: SparkSession) -> Iterator[None]:
-    """Context with geoskip switched off, and then as before."""
+    """Context in which geoskip is switched off."""
     check_session(spark)
     with switched(spark, "false"):
         yield

@@ -1,4 +1,4 @@
-"""The ``ST_`` functions of a session: Sedona's where its jar is there, else shapely-backed ones.
+"""The ``ST_`` functions of a session: Sedona's if its jar is present, else shapely-backed ones.
 
 From the time they are registered, Spark's ``lit`` takes shapely's geometries: ``call_function("ST_Contains",
 lit(polygon), ...)``. A converter of Py4J makes a ``Column`` of a geometry's WKB, read by Sedona's constructor where
@@ -38,12 +38,13 @@ _RELEASES: dict[str, tuple[tuple[str, ...], str | None]] = {
 def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> None:
     """Register the ``ST_`` functions: Sedona's, or without its jar the shapely-backed ones.
 
-    ``sedona=True`` requires the jar. Where Spark itself has a function of geometries of the name, since 4.1, the
-    shapely-backed one is called ``shapely_ST_GeomFromWKB``, unless Spark's are switched off. The plain functions of
-    installed libraries (of cells, user agents, distances, ...) are registered too, unless the session has one of the
-    name already. Afterwards Spark's ``lit`` takes shapely's geometries.
+    ``sedona=True`` requires the jar. If Spark (4.1 and later) has a geometry function of the same name, the
+    shapely-backed one gets a prefix, as in ``shapely_ST_GeomFromWKB``, unless Spark's are switched off. The functions
+    of installed libraries (cells, user agents, distances, ...) are registered too, unless the session already has a
+    function of that name. Spark's ``lit`` then accepts shapely geometries.
 
-    On a cluster a small job looks for what the functions import, and a warning names all that the workers lack.
+    On a cluster a small job checks the workers for the packages that the functions import; a warning lists missing
+    ones.
     """
     if not hasattr(spark, "_jsparkSession"):
         raise EnvironmentProblem(f"register_functions() takes a SparkSession whose driver is here, got {spark!r}")

@@ -1,4 +1,4 @@
-"""Answers of statements on skipping indexes: ``geoskip.sql``, and the same inside ``spark.sql``.
+"""Results of statements on skipping indexes, in ``geoskip.sql`` and ``spark.sql``.
 
 A statement is answered by rows with fixed columns, so that Spark's plan of it has a schema before it runs. In
 ``spark.sql`` errors are Spark's: the JVM carries the message, not the type.
@@ -54,7 +54,7 @@ _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 
 
 def sql(spark: SparkSession, text: str) -> DataFrame:
-    """Run a statement on skipping indexes, such as ``CREATE SKIPPING INDEX``, and return its answer.
+    """Run a statement on skipping indexes, such as ``CREATE SKIPPING INDEX``, and return its result.
 
     Any other text is passed on to ``spark.sql``. The grammar is in :mod:`geoskip.statements`.
 
@@ -68,14 +68,14 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     Returns
     -------
     DataFrame
-        The answer: an index a row for most statements, whose columns depend on the kind of statement alone.
+        The result, with one row for each index for most statements. Its columns depend only on the kind of statement.
 
     Raises
     ------
     StatementError
-        For a text that begins as a statement on indexes and is none; it points at the token.
+        For a text that begins like a statement on indexes but cannot be parsed; the message points at the token.
     GeoskipError
-        As the methods of :class:`geoskip.Dataset`, with a note that shows the place in the text.
+        As for the methods of :class:`geoskip.Dataset`, with a note that shows the position in the text.
     """
     check_session(spark)
     if not isinstance(text, str):

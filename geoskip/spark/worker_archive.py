@@ -1,4 +1,4 @@
-"""Archive of what Python tasks need, for workers that have a Python and nothing else.
+"""Archive of the packages of Python tasks, for workers that have only Python.
 
 Spark unpacks an archive of ``spark.archives`` in the working folder of each executor, whose ``PYTHONPATH`` then leads
 to it. The archive holds geoskip, the mappings and the distributions that both need, as they are installed here. Parts
@@ -56,17 +56,17 @@ class WorkerArchive:
 
 
 def worker_archive(path: str | Path | None = None, *, packages: Sequence[str] = ()) -> WorkerArchive:
-    """Write an archive of geoskip and all that its tasks need, for the workers of a cluster.
+    """Write an archive of geoskip and all packages that its tasks need, for the workers of a cluster.
 
-    Print what is returned: it shows the settings. ``PYSPARK_PYTHON`` must name a Python of the workers that has the
-    minor version of the driver's; it needs no packages.
+    Print the result to see the settings. ``PYSPARK_PYTHON`` must name a Python on the workers with the driver's minor
+    version; it needs no packages.
 
     Parameters
     ----------
     path
         The file to write. Default: ``geoskip-workers-<version>-py<version>.tar.gz`` in the current folder.
     packages
-        Further installed distributions, such as those that functions of your own import.
+        Further installed distributions, such as those that your own functions import.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def worker_archive(path: str | Path | None = None, *, packages: Sequence[str] = 
     Raises
     ------
     InvalidSpecificationError
-        For what is no path or no list of names, a package that is not installed here, and a path that does not end in
+        For an invalid path or list of names, a package that is not installed here, and a path that does not end in
         ``.tar.gz`` or ``.tgz``.
     """
     if path is not None and not isinstance(path, str | Path):

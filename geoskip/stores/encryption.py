@@ -65,14 +65,14 @@ class Encryption:
     Parameters
     ----------
     keys
-        The keeper of the master keys: a :class:`~geoskip.KeyRing`, or a client of a key management service.
+        The master keys: a :class:`~geoskip.KeyRing`, or a client of a key management service.
     key, indexes
-        Names of the base key, and of the master keys of single indexes. Without ``key`` metadata can be read, and
-        written as they are protected already.
+        Names of the base key, and of the master keys of single indexes. Without ``key``, metadata can be read, and are
+        written with their present keys.
     footer
-        Footers of the Parquet files: ``"encrypted"``, or ``"signed"`` for footers that tools can read without a key.
+        Footers of the Parquet files: ``"encrypted"``, or ``"signed"`` to let tools read them without a key.
     paths
-        False leaves the files' names, sizes and times in the parts in clear.
+        False leaves names, sizes and times of the files in the parts unencrypted.
     """
 
     keys: KeyKeeper = field(repr=False)

@@ -42,8 +42,8 @@ class KeyKeeper(Protocol):
 class KeyRing:
     """Master keys in this process, from a file or an environment variable; for laptops and tests.
 
-    Written as JSON, keys of 128, 192 or 256 bits in base64: ``{"base": "mZq..."}``, or with versions
-    ``{"base": {"1": "mZq...", "2": "Xw8..."}}``: the highest wraps, and all unwrap.
+    The JSON contains keys of 128, 192 or 256 bits in base64: ``{"base": "mZq..."}``, or with versions
+    ``{"base": {"1": "mZq...", "2": "Xw8..."}}``. The highest version wraps data keys; all versions unwrap them.
 
     >>> ring = KeyRing({"base": bytes(32)})
     >>> ring
@@ -78,7 +78,7 @@ class KeyRing:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> KeyRing:
-        """Read the keys in a file; raises InvalidSpecificationError, whose message quotes no key."""
+        """Read the keys in a file; raise InvalidSpecificationError with a message that contains no key."""
         try:
             with open(path, "rb") as file:
                 text = file.read(_LARGEST)
@@ -110,7 +110,7 @@ class KeyRing:
         return cls({name: _versions(name, value, shape) for name, value in data.items()})
 
     def rotated(self, *names: str) -> KeyRing:
-        """A ring with a new version of these keys (default: all), which wraps from now on."""
+        """Return a ring with a new version of these keys (default: all), used for wrapping."""
         keys = {name: dict(versions) for name, versions in self._keys.items()}
         for name in names or tuple(keys):
             self._versions_of(name)
@@ -118,11 +118,11 @@ class KeyRing:
         return KeyRing(keys)
 
     def without_old(self) -> KeyRing:
-        """A ring of the newest versions alone, which cannot unwrap data keys of older ones."""
+        """Return a ring with only the newest versions, which cannot unwrap data keys of older ones."""
         return KeyRing({name: {max(versions): versions[max(versions)]} for name, versions in self._keys.items()})
 
     def only(self, *names: str) -> KeyRing:
-        """A ring with these keys alone, for readers of some indexes."""
+        """Return a ring with only these keys, for readers of some indexes."""
         return KeyRing({name: self._versions_of(name) for name in names})
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -138,7 +138,7 @@ class KeyRing:
             file.write(self.to_json())
 
     def to_json(self) -> str:
-        """The ring as JSON, keys in clear."""
+        """Return the ring as JSON with unencrypted keys."""
         keys = {
             name: {str(version): base64.b64encode(key).decode("ascii") for version, key in versions.items()}
             for name, versions in self._keys.items()

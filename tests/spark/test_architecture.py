@@ -26,7 +26,8 @@ MOST_FILES_OF_A_DECISION = 14
 
 def walk(name: str) -> list[str]:
     """The Python files of a walk, in its order."""
-    text = (geoskip.__doc__ or "").partition(f"The walk of one {name}")[2].partition("::")[2].partition("\n\nThe")[0]
+    _, _, below = (geoskip.__doc__ or "").partition(f"Modules that a {name} passes")
+    text = below.partition("::")[2].partition("\n\nModules")[0]
     files = re.findall(r"^    (\S+\.(?:py|java)) +\S", text, re.MULTILINE)
     assert files, name
     assert [file for file in files if not (HERE / file).is_file()] == []

@@ -308,9 +308,9 @@ class GeoBox(_GeometryClauses, Index):
         return self._sees(node) == BoxTransform()
 
     def sees(self, node: Predicate | d.Denotation) -> GeometryThroughIndex | None:
-        """Return an expression, or a denotation, seen through this index; None if its box does not follow.
+        """Return an expression's or a denotation's geometry through this index; None if its box is unknown.
 
-        ``index.sees(Point(lng, lat))`` serves functions that take the coordinates one by one.
+        ``index.sees(Point(lng, lat))`` is for functions that take the coordinates as separate arguments.
         """
         view = self._sees(node)
         return None if view is None else GeometryThroughIndex(self, view)

@@ -104,7 +104,7 @@ class MetricDist(Index):
 
     @property
     def is_resolved(self) -> bool:
-        """True if the origins are points, and not yet to be chosen."""
+        """True if the origins are points, False if they are yet to be chosen."""
         return isinstance(self.origins, tuple)
 
     # --- building --------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class MetricDist(Index):
     def prepare(self, *sample: pa.Array) -> Index:
         """Return the index with origins chosen from a sample, far apart from one another.
 
-        Raises InvalidSpecificationError for a declared function that is no metric on that sample.
+        Raises InvalidSpecificationError for a declared function that is not a metric on that sample.
         """
         if self.is_resolved:
             return self
@@ -147,14 +147,14 @@ class MetricDist(Index):
         return merge(self.required_metric(), summaries)
 
     def required_metric(self) -> Metric:
-        """Return the metric; raises InvalidSpecificationError if the declared function is another one now."""
+        """Return the metric; raise InvalidSpecificationError if the declared function has changed."""
         found: Metric | None = self.__dict__["_metric"]
         if found is None:
             raise InvalidSpecificationError(f"{self}: {self.unavailable()}")
         return found
 
     def unavailable(self) -> str | None:
-        """Return the reason if the declared function is another one in this process, or not declared."""
+        """Return the reason if the declared function differs in this process, or is not declared."""
         if not self.function or _metric(self.metric, self.function)[1] is not None:
             return None
         return (
@@ -189,7 +189,7 @@ class MetricDist(Index):
 
     @property
     def measures(self) -> str:
-        """The name of geoskip's own metric; "" for a declared function, whatever its name."""
+        """The name of geoskip's own metric; "" for a declared function."""
         return "" if self.function else self.metric
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
@@ -212,12 +212,12 @@ class MetricDist(Index):
     def distance_to(self, constants: Sequence[Any], *, unit: float = 1.0) -> Distance:
         """Return the distance of a row to some constants, in the order of the indexed expressions.
 
-        ``unit`` is the metric's unit in that of the query: the radius of the sphere for haversine.
+        ``unit`` converts the metric's unit to the query's: the radius of the sphere for haversine.
         """
         return Distance(self, tuple(constants), unit)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Return the clause of a declared function's comparison, or of ``= <> IN`` of texts, numbers."""
+        """Return the clause for a comparison of a declared function, or for ``= <> IN`` of text or numbers."""
         metric: Metric | None = self.__dict__["_metric"]
         if isinstance(metric, UserMetric):
             return self._declared_clause(node, metric)
@@ -262,7 +262,7 @@ class MetricDist(Index):
         )
 
     def has_null_distance(self, *, turned: bool = False) -> Clause | None:
-        """Some row may have no distance; if turned, some row may have one."""
+        """Return a clause: some row may have a NULL distance; if turned, a distance that is not NULL."""
         return HasNullDistance(self.pivots(), turned) if self.is_resolved and self.origins else None
 
     def pivots(self) -> Pivots:

@@ -20,27 +20,27 @@ from geoskip.spark.session import known, switched
 def indicators(query: DataFrame | str, *, spark: SparkSession | None = None) -> Indicators:
     """Run the filters of a query and return the paper's indicators, scan by scan.
 
-    Of each scan of files the conditions on that relation alone are run, those on partitions included, with geoskip on
-    (also where the session has it switched off) and before any join. Rows of files that hold no match are taken from
-    the metadata, else Spark counts them. Reports do not show the queries that are run for this.
+    For each scan, the conditions on that relation alone are run, including those on partitions, before any join, and
+    with geoskip on (even if it is off in the session). Row counts of files without a match come from the metadata, or
+    else Spark counts them. Reports do not include the queries that are run for this.
 
     Parameters
     ----------
     query
-        A DataFrame, or the text of a query in SQL.
+        A DataFrame, or the SQL text of a query.
     spark
-        The session of a text; by default the active one.
+        The session for an SQL text; by default the active one.
 
     Returns
     -------
     Indicators
-        A sequence with an item for each scan, which Spark could skip files of, and with sums over them: ``sigma``,
-        ``lambda_``, ``mu`` and ``psi`` as fractions, None where the paper does not define them.
+        A sequence with one item for each scan in which files can be skipped, and with their sums: ``sigma``,
+        ``lambda_``, ``mu`` and ``psi`` as fractions, None if the paper does not define them.
 
     Raises
     ------
     InvalidSpecificationError
-        For a command, a stream, what Spark cannot plan and what is no query.
+        For a command, a stream, a query that Spark cannot plan, and anything that is not a query.
     """
     session = _session(query, spark)
     scans = conditions_of(session, query)
@@ -53,10 +53,10 @@ def workload(queries: Iterable[DataFrame | str] | None = None, *, spark: SparkSe
     Parameters
     ----------
     queries
-        DataFrames, or texts of queries in SQL. By default the conditions that the session has seen while
+        DataFrames, or SQL texts of queries. By default the conditions that the session recorded while
         ``spark.geoskip.workload`` was ``literals``, each once.
     spark
-        The session of texts and of what was seen; by default the active one.
+        The session for SQL texts and recorded conditions; by default the active one.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def workload(queries: Iterable[DataFrame | str] | None = None, *, spark: SparkSe
     Raises
     ------
     InvalidSpecificationError
-        As :func:`indicators`, before any query is run; and where the session has seen none, or kept no literals.
+        As for :func:`indicators`, before any query is run; and if the session has recorded no queries, or no literals.
     """
     if queries is None:
         seen = logged_conditions(_session("workload()", spark))

@@ -51,45 +51,45 @@ def recommend(
     sample: float | None = None,
     seed: int = 0,
 ) -> Advice:
-    """Recommend indexes, and a layout, that save the most bytes of some queries; nothing is built.
+    """Recommend indexes and a layout that save the most bytes for some queries; nothing is built.
 
     Parameters
     ----------
     dataset
-        The handle, as of :func:`geoskip.dataset`. Its metadata are read and not changed; its indexes are counted as
-        they are, so that what is recommended is never worse than what is there.
+        The handle, from :func:`geoskip.dataset`. Its metadata are read and not changed. Savings are counted on top of
+        its existing indexes, so that a recommendation is never worse than the present state.
     queries
-        SQL texts or DataFrames; None for those that the session has seen (``spark.geoskip.workload``). They are
-        planned and not run.
+        SQL texts or DataFrames; None for those recorded by the session (``spark.geoskip.workload``). They are planned
+        and not run.
     budget
-        Bytes that the new indexes may store together: a number, or a text such as ``"10 MiB"``.
+        Maximum total size of the new indexes: bytes, or a text such as ``"10 MiB"``.
     layouts
-        Try layouts over the expressions that the queries filter by, too.
+        Also evaluate layouts over the expressions in the queries' filters.
     sample
-        The share of the files that are read, above 0 and up to 1; by default 5 %, from 64 to 512 files.
+        The share of files to read, above 0 and up to 1; by default 5 %, from 64 to 512 files.
     seed
-        Another number samples other files.
+        Seed of the sample.
 
     Returns
     -------
     Advice
-        The indexes with what they save and cost, and the Python that builds them; :meth:`Advice.apply` builds them.
+        The indexes with their savings and costs, and Python code that builds them; :meth:`Advice.apply` builds them.
 
     Raises
     ------
     InvalidSpecificationError
-        For no queries, queries that all read other data, conditions that no index could serve, and a budget in which
-        no index that pays has room.
+        If there are no queries, if all queries read other data, if no index could support their conditions, or if no
+        worthwhile index fits into the budget.
     DatasetNotFoundError
-        Where the dataset has no files.
+        If the dataset has no files.
 
     Notes
     -----
-    Savings are those of the sampled files. Where an index saves no more beside others than alone, as of conditions that
-    are joined by AND, a set is chosen that saves at least 1/2 (1 - 1/e) = 0.316 of the most that any set within the
-    budget saves; in tests against all sets of small cases it was 0.9 or more. Indexes that save only together, as of
-    the sides of an OR, are taken in pairs, for which the same holds. :mod:`geoskip.advisor.selection` has the proof's
-    conditions. A set that saves less than it stores is not chosen, however large the budget.
+    Savings are those of the sampled files. If no index saves more together with others than alone (savings are
+    submodular), as for conditions joined by AND, the selected set saves at least 1/2 (1 - 1/e) = 0.316 of the optimum
+    within the budget; in tests against all sets of small cases it was 0.9 or more. Indexes that save only together, as
+    for the sides of an OR, are selected in pairs, with the same bound. :mod:`geoskip.advisor.selection` has the
+    conditions of the proof. A set that saves less than it stores is not selected, whatever the budget.
     """
     limit = _budget(budget)
     check_share(_SHARE if sample is None else sample, _CONFIDENCE)

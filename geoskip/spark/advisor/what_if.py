@@ -113,28 +113,28 @@ def what_if(
     file_size: int | str | None = None,
     seed: int = 0,
 ) -> WhatIf:
-    """Estimate what queries would read of a dataset if it had some indexes or a layout; nothing is built.
+    """Estimate what queries would read with proposed indexes or a layout; nothing is built.
 
     Parameters
     ----------
     dataset
-        The handle, as of :func:`geoskip.dataset`. Its metadata are read and not changed.
+        The handle, from :func:`geoskip.dataset`. Its metadata are read and not changed.
     indexes
-        The proposed indexes; those that exist stay beside them.
+        The proposed indexes, in addition to the existing ones.
     layout
-        A layout to which the data would be rewritten, such as ``ZOrder("lng", "lat")``; all indexes are of its files.
+        A proposed layout of the data, such as ``ZOrder("lng", "lat")``; all indexes then refer to its files.
     queries
-        SQL texts or DataFrames; they are planned and not run. None for the conditions that the session has seen, each
-        as often as it was run (``spark.geoskip.workload`` set to ``literals``).
+        SQL texts or DataFrames; they are planned and not run. None for the conditions that the session has recorded,
+        weighted by their number of runs (``spark.geoskip.workload`` set to ``literals``).
     sample
-        The share of the files that are read, above 0 and up to 1; at least one file. For a layout, of the rows too, but
-        not fewer than 200,000.
+        The share of files to read, above 0 and up to 1; at least one file. For a layout also the share of rows, but at
+        least 200,000 rows.
     confidence
-        The probability with which each interval holds the truth.
+        The probability that an interval contains the true value.
     files, file_size
-        For a layout: the number of its files, by default that of now, or their size in bytes or as ``"128 MiB"``.
+        For a layout: the number of files, by default the current number; or their size in bytes or as ``"128 MiB"``.
     seed
-        Another number samples other files.
+        Seed of the sample.
 
     Returns
     -------
@@ -144,10 +144,10 @@ def what_if(
     Raises
     ------
     InvalidSpecificationError
-        For no indexes, no queries or queries that all read other data; for an index that cannot be built, by its name;
-        for a layout over what the rows lack or what has no order.
+        If there are no indexes or no queries, if all queries read other data, if an index cannot be built, or if an
+        expression of the layout is unknown or has no order.
     DatasetNotFoundError
-        Where the dataset has no files.
+        If the dataset has no files.
     """
     check_share(sample, confidence)
     source = require_dataset(dataset)._source

@@ -1,4 +1,4 @@
-"""The log of the conditions that a session's queries have had, and advice's way back to them.
+"""Log of the conditions of a session's queries, and their conversion back to queries for advice.
 
 With ``spark.geoskip.workload`` set to ``on`` or ``literals`` the session keeps what its queries ask of files, beside
 their reports (``jvm/WorkloadLog.java``): after a query, in the thread of Spark's listeners, so that no query waits for
@@ -33,19 +33,19 @@ _COLUMNS = (
 
 
 def workload_log(spark: SparkSession) -> DataFrame:
-    """DataFrame of the conditions that queries of a session have had, a row each, the one seen last first.
+    """DataFrame with one row for each condition of a session's queries, the most recent first.
 
-    There is a row for each dataset and condition that a scan had in a query that was planned while
-    ``spark.geoskip.workload`` was ``on``, where ``?`` and its type stand for every literal, or ``literals``, and that
-    has ended: the newest 1000, or as many as have four million characters. Scans that fill a cache and queries of
-    geoskip itself are not among them.
+    Rows are recorded for queries that have ended, one for each dataset and scan condition, if
+    ``spark.geoskip.workload`` was ``on`` or ``literals`` when the query was planned; with ``on``, ``?`` and its type
+    replace every literal. The newest 1000 rows are kept, or as many as have four million characters. Scans that fill a
+    cache and geoskip's own queries are not recorded.
 
     Returns
     -------
     DataFrame
-        ``dataset`` is the root of the relation, ``condition`` a text in SQL, empty for a scan without one. ``count``
-        is how often it was run; ``files_read``, ``bytes_read``, ``files_total`` and ``bytes_total`` are sums over these
-        runs. ``literals`` says whether :func:`geoskip.workload` and advice can plan the condition again.
+        ``dataset`` is the root of the relation, ``condition`` SQL text, empty for a scan without one. ``count`` is the
+        number of runs; ``files_read``, ``bytes_read``, ``files_total`` and ``bytes_total`` are sums over these runs.
+        ``literals`` is true if :func:`geoskip.workload` and advice can plan the condition again.
     """
     rows = [
         (
@@ -71,14 +71,14 @@ class LoggedCondition:
 
 
 def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
-    """The conditions that a session has seen with their literals, the one seen last first.
+    """The recorded conditions of a session with their literals, the most recent first.
 
     Their files are listed again; one whose table, files or columns are gone is left out with a warning.
 
     Raises
     ------
     InvalidSpecificationError
-        Where none was kept, or none with its literals: the message says how to have them kept.
+        If none was recorded, or none with its literals; the message says how to record them.
     """
     entries = _entries(spark)
     if not entries:

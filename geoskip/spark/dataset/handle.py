@@ -52,37 +52,39 @@ def dataset(
     auto_refresh: bool | int | str | None = None,
     **reader_options: Any,
 ) -> Dataset:
-    """Handle of a dataset: a file, directory, glob or list of them, or a table of the catalogue.
+    """Create a handle of a dataset: a file, directory, glob or list of them, or a catalogue table.
 
-    Queries of this driver, and handles made later without ``metadata``, ``store`` and ``encryption``, find metadata in
-    another folder or store once a handle of it was made, if none are known elsewhere; otherwise
-    :meth:`Dataset.use_metadata` makes them use these.
+    Once a handle with ``metadata`` or ``store`` was created, queries of this driver, and later handles without
+    ``metadata``, ``store`` and ``encryption``, find its metadata, if none are known in another place; otherwise call
+    :meth:`Dataset.use_metadata`.
 
     Parameters
     ----------
     spark
-        A classic session, whose driver runs here.
+        A classic session with its driver in this process.
     path
         A file, directory, glob or list of them.
     table
         A table of the catalogue, instead of a path.
     format
-        Spark's name of the format of the files. By default that of the table whose log is in the folder, as of Delta,
-        else Parquet; ``"parquet"`` takes the files of a table as they are, with those of its earlier versions.
+        Spark's name of the file format. Default: the table format if the folder contains a table's log, such as
+        Delta's, else Parquet. ``"parquet"`` treats the folder of a table as plain Parquet, including files of earlier
+        versions.
     metadata
-        The folder of the metadata, for data that are read-only. By default they are in ``<dataset>/_geoskip``; those
-        of a file, a glob or a list are in the folder that holds it, and other handles in that folder share them.
+        The folder of the metadata, for example for read-only data. Default: ``<dataset>/_geoskip``; for a file, a glob
+        or a list, in the folder that contains it, shared with other handles in that folder.
     store
         Another store for the metadata.
     encryption
-        The keys that protect the metadata.
+        The keys for encrypting the metadata.
     auto_refresh
-        Index new files before :meth:`Dataset.to_df` returns: at most so many files (``100``) or bytes (``"64 MiB"``),
-        or any number (``True``). Other queries of this driver, by ``spark.sql`` or ``spark.read``, make a thread look
-        for new files for the queries after them; a query itself reads new files, since no data are read while it is
-        planned. The thread ends with the session, or when a handle is made with ``auto_refresh=False``.
+        Index new files before :meth:`Dataset.to_df` returns: at most this number of files (``100``) or bytes
+        (``"64 MiB"``), or any number (``True``). After other queries of this driver, by ``spark.sql`` or
+        ``spark.read``, a thread indexes new files for later queries; the query itself reads them in full, since
+        planning reads no data. The thread ends with the session, or when a handle is created with
+        ``auto_refresh=False``.
     **reader_options
-        Options of Spark's reader, ``schema=`` included.
+        Options of Spark's reader, including ``schema=``.
 
     Returns
     -------
@@ -91,9 +93,9 @@ def dataset(
     Raises
     ------
     InvalidSpecificationError
-        For arguments that contradict each other, and for what is no dataset of files.
+        For contradictory arguments, and for anything that is not a dataset of files.
     DatasetNotFoundError
-        Where there are no such files.
+        If there are no such files.
     """
     check_session(spark)
     if (path is None) == (table is None):
@@ -152,7 +154,7 @@ def _paths(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | No
 
 
 class Dataset:
-    """A dataset and its indexes; made by :func:`dataset`."""
+    """A dataset and its indexes, created by :func:`dataset`."""
 
     def __init__(self, source: DatasetSource, auto_refresh: StalenessBound | None = None) -> None:
         self._source = source
@@ -187,7 +189,7 @@ class Dataset:
     def to_df(self) -> DataFrame:
         """DataFrame of the dataset, listed now; queries on it skip files.
 
-        With ``auto_refresh`` new files are indexed first; where that fails there is a warning, and they are read.
+        With ``auto_refresh``, new files are indexed first; if that fails, a warning is given and queries read them.
         """
         if self._auto_refresh is not None:
             try:
@@ -199,10 +201,10 @@ class Dataset:
     # --- verbs that read data ---------------------------------------------------------------------------------------
 
     def create_index(self, *indexes: Index | Iterable[Index]) -> BuildReport:
-        """Build the given indexes, all in one job; on an indexed dataset they are added.
+        """Build the given indexes in one job; add them if the dataset is already indexed.
 
-        Several are given one by one or as a list. Files that are new or changed since the last build get all indexes.
-        An existing index is built again. Nothing is written before everything was checked.
+        The indexes are arguments or a list. New and changed files get all indexes. An existing index is rebuilt. All
+        arguments are checked before anything is written.
         """
         wanted = indexes_of("create_index()", *indexes)
         if not wanted:
@@ -210,18 +212,19 @@ class Dataset:
         return create_refresh.create(self._source, wanted)
 
     def refresh_index(self, mode: str = "incremental") -> BuildReport:
-        """Update the metadata to the files of now.
+        """Update the metadata to the current files.
 
-        ``incremental`` reads new and changed files and forgets deleted ones, at a cost in proportion to the change;
-        ``full`` builds all indexes again; ``quick`` reads no data: it forgets changed and deleted files, and counts
-        those that an incremental refresh would index.
+        ``incremental`` indexes new and changed files and removes the metadata of deleted ones; its cost is proportional
+        to the change. ``full`` rebuilds all indexes. ``quick`` reads no data: it removes the metadata of changed and
+        deleted files, and counts the files that an incremental refresh would index.
         """
         return create_refresh.refresh(self._source, mode)
 
     def append(self, frame: DataFrame) -> BuildReport | None:
         """Write rows to the dataset, in its format and partitions, and index the new files.
 
-        Returns None where the dataset has no index, and, with a warning, where indexing failed: the rows are written.
+        Returns None if the dataset has no index, or, with a warning, if indexing failed. The rows are written in any
+        case.
         """
         return create_refresh.append(self._source, frame)
 
@@ -234,91 +237,91 @@ class Dataset:
         files: int | None = None,
         to: str | os.PathLike[str] | None = None,
     ) -> RewriteReport:
-        """Arrange the rows by a layout, partition by partition; files in order and large enough stay.
+        """Rewrite the rows in a layout, partition by partition; keep files that are in order and large enough.
 
-        *A table* of the catalogue is rewritten to a folder beside its own and then switched to it, by one atomic change
-        of the catalogue (one a partition): a reader finds the old files or the new ones. *A path* cannot be switched:
-        the rows are written to a new folder, ``to`` or ``<path>.geoskip-<id>``, which appears complete by one rename
-        and is named in the report; readers of the old folder notice nothing. A folder is never rewritten in place,
-        since a reader that lists it meanwhile would find rows twice or not at all; files that stay are copied.
+        For *a table* of the catalogue, the rows are written to a folder beside its own, and an atomic change of the
+        catalogue (one for each partition) switches the table to it: a reader finds the old files or the new ones. For
+        *a path*, the rows are written to a new folder, ``to`` or ``<path>.geoskip-<id>``. A rename makes it visible
+        when it is complete, and the report names it; readers of the old folder are not affected. Folders are never
+        rewritten in place, since a reader that lists a folder during the rewrite would find rows twice or not at all.
+        Files that are kept are copied.
 
-        The old files stay until :meth:`remove_replaced`. A crash leaves the dataset as it was, or, between the
-        switches of two partitions, with the same rows in both folders; the next rewrite removes what a crash has left.
-        The new folder has the same indexes, and its metadata record the layout.
+        The old files are kept until :meth:`remove_replaced`. After a crash the dataset is unchanged, or, if the crash
+        was between the switches of two partitions, some partitions are switched, with the same rows; the next rewrite
+        removes leftover files. The new folder has the same indexes, and its metadata record the layout.
 
         Parameters
         ----------
         layout
             The layout; by default the recorded one.
         where
-            A condition over partition columns, as SQL: other partitions stay as they are.
+            A condition over partition columns, as SQL: other partitions are not changed.
         file_size
-            Bytes of a file, or a text such as ``"64 MiB"``; by default as when the layout was written, else 128 MiB.
-            Files in order with 0.6 to 2 times as many stay.
+            File size in bytes, or a text such as ``"64 MiB"``; by default the recorded one of the layout, else 128 MiB.
+            Files in order are kept if their size is 0.6 to 2 times this size.
         files
-            Instead of ``file_size``, the number of files that the dataset, or what ``where`` chooses, is to have.
+            Instead of ``file_size``, the number of files of the dataset, or of the partitions selected by ``where``.
         to
             The new folder, for a dataset given by its path.
 
         Returns
         -------
         RewriteReport
-            Where the dataset is now, and how many files were rewritten.
+            The new location of the dataset, and the number of rewritten files.
 
         Raises
         ------
         InvalidSpecificationError
-            Without a layout, for one that does not fit the columns, and for datasets that are no folder or table of
+            If there is no layout, if it does not fit the columns, or if the dataset is not a folder or table of
             Parquet.
         ConflictError
-            Where another writer has changed the dataset meanwhile; nothing is replaced, nothing is lost.
+            If another writer has changed the dataset during the rewrite; no file is replaced or lost.
         StoreError
-            Where there is no room, or a folder cannot be written; the dataset is as it was.
+            If the disk is full or a folder is not writable; the dataset is unchanged.
         """
         count, size = file_target(files, file_size)
         folder = None if to is None else _path(to, "to=")
         return rewrite(self._source, layout, where, files=count, file_size=size, to=folder)
 
     def remove_replaced(self, retain: timedelta | float | str = timedelta(days=7)) -> tuple[str, ...]:
-        """Remove the files that rewrites have replaced, longer than ``retain`` ago; returns their folders.
+        """Remove files that were replaced by rewrites longer than ``retain`` ago; return their folders.
 
-        Readers that listed these files before the rewrite fail from then on. ``retain`` is a timedelta, a number of
-        hours, or a text such as ``"7 days"``. Raises ConflictError, and removes nothing, where a writer has added files
-        to the old folder since.
+        Queries that still read these files then fail. ``retain`` is a timedelta, a number of hours, or a text such as
+        ``"7 days"``. Raises ConflictError and removes nothing if a writer has since added files to the old folder.
         """
         return remove_replaced(self._source, duration(retain))
 
     def keep_fresh(self, every: float = 60.0) -> RefreshThread:
-        """Refresh every so many seconds in a thread.
+        """Refresh in a background thread, every ``every`` seconds.
 
-        It ends with ``stop()``, the end of a ``with`` block or of the session. A refresh that fails gives a warning,
-        and the next one is tried; ``RefreshThread.last`` is the last report.
+        The thread ends with ``stop()``, with the ``with`` block or with the session. If a refresh fails, a warning is
+        given and the thread continues. ``RefreshThread.last`` is the last report.
         """
         return RefreshThread(self._source, every)
 
     def verify(self, sample: float | None = None) -> VerifyResult:
-        """Collect the summaries of all files, or of a share of them, again, and compare them."""
+        """Recompute the summaries of all files, or of a sample, and compare them with the stored ones."""
         return verify.verify(self._source, sample)
 
     def repair(self) -> BuildReport:
-        """Rebuild metadata that are damaged or contradict the data; new files are indexed too.
+        """Rebuild metadata that are damaged or differ from the data; index new files too.
 
-        Metadata that came with data which were moved, renamed or copied are rebuilt for the new location.
+        Metadata that were moved, renamed or copied together with the data are rebuilt for the new location.
         """
         return verify.repair(self._source)
 
     # --- verbs that do not ------------------------------------------------------------------------------------------
 
     def optimize_index(self) -> None:
-        """Merge the many small parts that refreshes leave into one, in the order of the paths."""
+        """Merge the small parts that refreshes have written into one, ordered by path."""
         actions.optimize(self._store(), by=ENGINE)
         self._invalidate_caches()
 
     def delete_index(self, *which: Index | str) -> tuple[str, ...]:
-        """Take indexes out of use, all if none is named; ``which`` is a specification or its text.
+        """Take indexes out of use, by default all; ``which`` are specifications or their texts.
 
-        Queries planned from now on do not use them; :meth:`restore_index` brings them back until a
-        :meth:`vacuum_index`.
+        Queries planned later do not use them. Until :meth:`vacuum_index`, :meth:`restore_index` takes them back into
+        use.
         """
         deleted = actions.delete(self._store(), [str(index) for index in which], by=ENGINE)
         self._invalidate_caches()
@@ -327,44 +330,44 @@ class Dataset:
     def restore_index(self, *which: Index | str) -> tuple[str, ...]:
         """Take deleted indexes into use again, all if none is named.
 
-        They have no summaries of files that were indexed meanwhile: queries read those until :meth:`repair` or a full
-        refresh.
+        They lack summaries of files that were indexed since the deletion: queries read these files until :meth:`repair`
+        or a full refresh.
         """
         restored = actions.restore(self._store(), [str(index) for index in which], by=ENGINE)
         self._invalidate_caches()
         return restored
 
     def vacuum_index(self, retain: timedelta | float | str = timedelta(days=7)) -> Vacuumed:
-        """Remove deleted indexes, old snapshots and the files of crashed writers for good.
+        """Permanently remove deleted indexes, old snapshots and files left by crashed writers.
 
-        A snapshot is old where its successor was made longer than ``retain`` ago: a timedelta, a number of hours, or a
-        text such as ``"7 days"``. A query planned with a removed snapshot reads every file.
+        A snapshot is old if it was replaced longer than ``retain`` ago: a timedelta, a number of hours, or a text such
+        as ``"7 days"``. A query planned with a removed snapshot reads every file.
         """
         removed = actions.vacuum(self._store(), duration(retain), by=ENGINE)
         self._invalidate_caches()
         return removed
 
     def use_metadata(self) -> None:
-        """Make queries of this driver, and later handles that name no store, use the metadata of this handle.
+        """Use this handle's metadata for queries of this driver, and for later handles without a store.
 
-        Needed only where there are metadata in another place too, or other keys: else they are found anyway.
+        This is needed only if the dataset also has metadata in another place, or with other keys.
         """
         self._source.use(self._source.relation())
         self._invalidate_caches()
 
     def rotate_keys(self) -> None:
-        """Wrap the keys of encrypted metadata by the newest versions of their master keys.
+        """Wrap the keys of encrypted metadata with the newest versions of their master keys.
 
-        Nothing else is rewritten. The older versions are needed until a :meth:`vacuum_index` has removed the snapshots
-        from before.
+        Nothing else is rewritten. The older versions are needed until :meth:`vacuum_index` has removed earlier
+        snapshots.
         """
         actions.rotate(self._store(), by=ENGINE)
         self._invalidate_caches()
 
     def cancel(self) -> list[dict[str, Any]]:
-        """Cancel the operations that run on this dataset, in whatever process, and return them.
+        """Cancel the running operations on this dataset, in all processes, and return them.
 
-        Each fails when it comes to commit, and leaves nothing.
+        A cancelled operation fails before its commit and leaves no files.
         """
         data = SparkData(self._source, self._source.current_state())
         cancelled = actions.cancel(data.store, data.header(), by=ENGINE)
@@ -374,24 +377,25 @@ class Dataset:
     # --- reports -----------------------------------------------------------------------------------------------------
 
     def describe(self) -> DataFrame:
-        """DataFrame of the indexes, a row each.
+        """DataFrame with one row for each index.
 
-        Its columns are the text, kind, columns, files covered and not, bytes, time of the build and reader, contents,
-        and the state: in use, deleted, or not used since it came from another location.
+        Its columns are the text, kind, columns, numbers of covered and uncovered files, bytes, time of the build and
+        reader, contents, and the state: in use, deleted, or not used because it was copied from another location.
         """
         return verify.describe(self._source)
 
     def layout(self, *columns: str) -> LayoutReport:
-        """Report how well the files cluster some columns, and how far they are from the recorded layout.
+        """Report how well rows are clustered by some columns, and how far files are from the recorded layout.
 
-        For each column: how many other files a file's range overlaps, how many files hold one value, and how many
-        files are expected to be read for a point and for ranges that hold 0.1, 1 and 10 % of the rows, all by each
-        file's least and greatest value. ``report.plot()`` draws the files.
+        For each column: the mean number of other files that the range of a file overlaps, the largest number of files
+        with ranges that contain the same value, and the expected number of files read for a point query and for ranges
+        with 0.1, 1 and 10 % of the rows. All are computed from the minimum and maximum of each file. ``report.plot()``
+        draws the files.
 
         Parameters
         ----------
         *columns
-            Column names, or SQL texts over the columns. By default those of the recorded layout and of the indexes.
+            Column names, or SQL texts over the columns. Default: those of the recorded layout and of the indexes.
 
         Returns
         -------
@@ -401,23 +405,23 @@ class Dataset:
         Raises
         ------
         InvalidSpecificationError
-            For an unknown column and for a type without an order; without columns where there are no default ones.
+            For an unknown column or a type without an order, or if no columns are given and there are no default ones.
         """
         return report_layout(self._source, columns)
 
     def statistics(self) -> DataFrame:
-        """DataFrame of what the indexes store, a row a file and index: bounds, counts, values, boxes.
+        """DataFrame of stored bounds, counts, values and boxes, one row for each file and index.
 
-        Its columns are those of :func:`geoskip.statistics`, an interface with a version; null is unknown. In SQL,
-        ``SELECT * FROM geoskip_statistics('path')`` reads the same where the metadata are in a folder that the
-        workers can reach, without protection.
+        Its columns are those of :func:`geoskip.statistics`, a versioned interface; null means unknown. In SQL, ``SELECT
+        * FROM geoskip_statistics('path')`` returns the same, if the metadata are unencrypted and in a folder that the
+        workers can read.
         """
         return statistics_frame(self.spark, statistics_of(self._store()))
 
     def history(self) -> DataFrame:
-        """DataFrame of the operations, a row each, the oldest first.
+        """DataFrame with one row for each operation, oldest first.
 
-        Operations under way are ``running``, or ``dead`` where their process is gone.
+        Unfinished operations are ``running``, or ``dead`` if their process has ended.
         """
         return verify.history_frame(self._source)
 

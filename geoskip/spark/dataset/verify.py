@@ -226,7 +226,7 @@ def history_frame(source: DatasetSource) -> DataFrame:
 
 
 def datasets(spark: SparkSession) -> dict[str, Snapshot]:
-    """Indexed datasets that this driver has met: the latest snapshot by root, unreachable ones left out."""
+    """Indexed datasets that this driver has used, with their latest snapshots; unreachable ones excluded."""
     check_session(spark)
     found: dict[str, Snapshot] = {}
     for root in known.roots():

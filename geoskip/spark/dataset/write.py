@@ -75,9 +75,10 @@ def write(
 ) -> Dataset:
     """Write a DataFrame as Parquet files in a layout, and index them.
 
-    The rows are read up to four times, so cache what is expensive to compute. A DataFrame without rows is written as
-    Spark writes it. Everything is checked before anything is written, the writer's options by a file without rows
-    before a folder is overwritten; what then fails leaves what Spark leaves, which of such a folder is nothing.
+    The rows are read up to four times, so cache them if they are expensive to compute. A DataFrame without rows is
+    written as Spark writes it. All arguments are checked before anything is written, and the writer's options are
+    checked with an empty file before a folder is overwritten. If writing fails later, the folder is as Spark leaves it:
+    an overwritten folder is then empty.
 
     Parameters
     ----------
@@ -86,21 +87,22 @@ def write(
     path
         The folder to write.
     layout
-        Which rows share a file: ``ZOrder``, ``Hilbert``, ``KDTree`` or ``Sort`` over columns or SQL texts. None leaves
-        the rows in the partitions that they are in, or spreads them over ``files``.
+        ``ZOrder``, ``Hilbert``, ``KDTree`` or ``Sort`` over columns or SQL texts. With None the rows stay in their
+        partitions, or are distributed over ``files``.
     files
-        The number of files, or as many as there are rows. Up to 50,000 rows, or 400 a file, their numbers of rows
-        differ from the mean by 40 % at most; beyond, a sample of so many adds its error. A k-d tree leaves values that
-        are in more rows than a file has in one file, up to twice the mean. With ``partition_by`` it is the number of
-        all files, at least one for each combination of values.
+        The number of files, at most the number of rows. Up to 50,000 rows, or 400 for each file, the row counts of
+        files differ from the mean by at most 40 %; for more rows, the error of a sample of this size is added. A k-d
+        tree keeps all rows with the same value in one file, up to twice the mean, even if they exceed the rows of a
+        file. With ``partition_by`` it is the total number of files, at least one for each combination of values.
     file_size
-        Instead of ``files``: the size of a file, in bytes or as ``"128 MiB"`` (default), by a sample of the rows.
+        Instead of ``files``: the size of a file, in bytes or as ``"128 MiB"`` (default), estimated from a sample of the
+        rows.
     partition_by
-        Columns that become folders; the layout is that of the files in each.
+        Partition columns; the layout applies to the files of each folder.
     mode
-        What to do if the folder exists: ``error``, ``overwrite`` it, ``append`` to it, ``ignore`` the call.
+        Behaviour if the folder exists: ``error``, ``overwrite``, ``append`` or ``ignore``.
     indexes
-        Indexes to create, by ``Dataset.create_index``. Without them existing ones are refreshed.
+        Indexes to create with ``Dataset.create_index``. By default existing ones are refreshed.
     metadata, store, encryption
         As for :func:`geoskip.dataset`.
     **writer_options
@@ -113,14 +115,14 @@ def write(
     Raises
     ------
     InvalidSpecificationError
-        For arguments that make no sense: no files, ``files`` and ``file_size``, what is no layout or index, an
-        expression that is not deterministic or no SQL, a folder that exists with ``mode="error"``.
+        For invalid arguments: zero files, both ``files`` and ``file_size``, an invalid layout or index, an expression
+        that is not deterministic or not SQL, an existing folder with ``mode="error"``.
     UnknownColumnError
         For a column that the rows lack.
     UnsupportedColumnError
         For a column of a type without an order, such as a map.
     StoreError
-        Where the file system refuses, as without room.
+        If the file system reports an error, such as a full disk.
     """
     if not hasattr(frame, "write") or not hasattr(frame, "sparkSession"):
         raise InvalidSpecificationError(f"write() takes a DataFrame of Spark, got {type(frame).__name__}")
