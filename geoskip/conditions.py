@@ -1,4 +1,4 @@
-"""Conditions on the columns of unit tables: what a clause compares, as data.
+"""Conditions on the columns of unit tables: the comparisons of clauses, as data.
 
 An index describes the rows of a file by one or more *units*: the range of MinMax, the segments of GapList, the boxes of
 GeoBox. The units of all files form a table with named columns (:class:`UnitTable`). A condition says which units a

@@ -1,4 +1,4 @@
-"""From a snapshot and a predicate to a decision: which files cannot hold a matching row.
+"""Decide which files of a snapshot cannot contain a row that satisfies a predicate.
 
 :func:`decide` is the whole query path of the core, without an engine: rewrite, label, merge, evaluate over all files at
 once. It never raises: what fails keeps every file and leaves a sentence in the decision's reasons.

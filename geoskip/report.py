@@ -1,4 +1,4 @@
-"""Reports of what was skipped and why: text for a terminal, a dict, HTML for a notebook or as a page.
+"""Reports of skipped files with reasons: text, a dict, HTML for a notebook or as a page.
 
 A :class:`Scan` is one read of a file relation in a query's executed plan. Its totals are of all files of the relation,
 before Spark's own partition pruning, and the kept ones are those that Spark then read. Paths and clauses are made when

@@ -1,4 +1,4 @@
-"""Distances mapped to MetricDist: Spark's, those written out in SQL, Sedona's and geoskip's own.
+"""Distances mapped to MetricDist: functions of Spark, Sedona and geoskip, and formulas in SQL.
 
 Each rule recognises the distance that an expression computes; ``Distance.answers`` makes the clause::
 

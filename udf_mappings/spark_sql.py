@@ -1,4 +1,4 @@
-"""Spark's own functions over one expression: what amounts to LIKE, equality or a stretch of time.
+"""Spark's own functions over one expression, mapped to LIKE, equality or a time interval.
 
 Each rule asks its index about another predicate that the row must satisfy too, and is bound to the Catalyst class.
 Further functions of texts are in :mod:`udf_mappings.spark_texts`, those that keep the order in

@@ -1,4 +1,4 @@
-"""Spark's own functions of texts, mapped to beginnings and ends: MinMax, Prefix and Suffix.
+"""Spark's own string functions, mapped to prefixes and suffixes: MinMax, Prefix and Suffix.
 
 Most of them give a part of the text, so a condition on the part says how the text begins or ends. Two
 tables of classes, :data:`BEGIN` and :data:`END`, list the parts; the rules below use them. All are bound to the

@@ -1,4 +1,4 @@
-"""Texts of translated conditions: SQL that names a part, and shapes without a literal.
+"""SQL text of translated conditions: names of their parts, and shapes without literals.
 
 Catalyst's trees come without the text that they were parsed from, and the optimizer has changed them. What is written
 here parses to the same tree in most cases; whoever names an index by it has Spark analyse the text, and compares.

@@ -1,4 +1,4 @@
-"""Coverage: the files of a sample that a set of indexes keeps, from the masks of single ones.
+"""Coverage: the sampled files that a set of indexes keeps, from the masks of single indexes.
 
 Labelling a condition again for every set of indexes would take a selection minutes. So each vertex of a condition keeps
 one mask for each index that serves it, and masks are merged as labelling merges clauses (:mod:`geoskip.planner`): a

@@ -1,4 +1,4 @@
-"""Bounds of expressions in every unit: intervals, transfer functions, and the interpreter of both.
+"""Bounds of expressions in every unit: intervals, transfer functions and their interpreter.
 
 A unit is what bounds are stored of: a file for MinMax, a segment of a file for GapList, a box for GeoBox.
 ``year(day) = 2024`` becomes a verdict for each unit by these modules, each with the tests that cover it most closely:

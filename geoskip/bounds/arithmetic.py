@@ -1,4 +1,4 @@
-"""Interval arithmetic: bounds of sums, products and curves by those of their operands.
+"""Interval arithmetic: bounds of sums, products and curves from those of their operands.
 
 *Why that is sound*: sums, differences, products and quotients have their least and greatest results at corners of the
 operands' intervals, and rounding keeps the order; operands of one row only make the true range narrower. Whole numbers

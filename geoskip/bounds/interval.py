@@ -1,4 +1,4 @@
-"""Intervals of the values in every unit: a file, a segment, a box. They are read from stored bounds.
+"""Intervals of the values in every unit (a file, a segment or a box), read from stored bounds.
 
 Strings and binary are in Spark's order, by unsigned bytes, as Arrow compares them. (The order of UTF-16 units, the
 JVM's own, differs above U+FFFF.)

@@ -1,4 +1,4 @@
-"""Order-preserving keys, by which the intervals of all files are compared with a literal at once.
+"""Order-preserving keys for comparing the intervals of all files with a literal at once.
 
 Every type of fixed width becomes two int64 arrays of *keys* whose order is Spark's order of the values, so that a
 comparison is one or two numpy operations over all files:

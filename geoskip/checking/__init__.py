@@ -1,4 +1,4 @@
-"""Checks of mappings and index types, which search for rows that these would lose.
+"""Checks of mappings and index types, by searching for rows that they would lose.
 
 Hypothesis draws rows by type and by hint (:mod:`geoskip.checking.strategies`), which are put into files: each alone, in
 pairs, close together and at random. The real function is evaluated for every row, and the mapping on the metadata of

@@ -1,4 +1,4 @@
-"""Columns of an index type that is checked: conditions compare one of them as they do a call."""
+"""Columns of a checked index type; conditions compare a column instead of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function that is checked: its arguments, its return type, its values, and conditions on it.
+"""The checked function: its arguments, return type and values, and conditions on it.
 
 Results of Python functions become values of the declared type as in Spark without Arrow, the default (soundness
 rule 6): a function declared ``int`` that returns ``'5'``, ``5.0`` or ``True`` gives NULL; one declared ``string`` gives

@@ -1,4 +1,4 @@
-"""Commands on a dataset, which is named by a path or by ``--table``.
+"""Commands on a dataset, given by a path or ``--table``.
 
 A table stands where the path would, as ``table:db.weather``, so that what follows the path (a condition, columns,
 indexes) is read the same, and a command need not know of tables.

@@ -1,4 +1,4 @@
-"""Datasets that commands are about: by their metadata alone, or through Spark."""
+"""Datasets of commands, accessed through their metadata alone or through Spark."""
 
 from __future__ import annotations
 

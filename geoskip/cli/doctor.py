@@ -1,4 +1,4 @@
-"""The command ``doctor``: what is there, what is missing, and the way out, a line each."""
+"""The command ``doctor``: checks of the environment and a dataset, with remedies, one line each."""
 
 from __future__ import annotations
 

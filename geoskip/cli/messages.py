@@ -1,4 +1,4 @@
-"""Messages of geoskip's Python interface, with the commands that do the same."""
+"""Messages of geoskip's Python interface, rewritten with the equivalent commands."""
 
 from __future__ import annotations
 

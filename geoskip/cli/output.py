@@ -1,4 +1,4 @@
-"""Output of commands: tables, JSON, and what is shown while one waits."""
+"""Output of commands: tables, JSON and progress."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The effect of indexes on a condition, part by part: reasons of reports, and :func:`geoskip.why_not`."""
+"""The effect of indexes on each part of a condition, for reports and :func:`geoskip.why_not`."""

@@ -1,4 +1,4 @@
-"""Parts of a labelled condition, and the tests that they are made of."""
+"""Parts of a labelled condition, and the tests in each part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of :func:`geoskip.why_not`: a table for each scan as text, dict and HTML."""
+"""The result of :func:`geoskip.why_not`: a table for each scan as text, dict and HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on one file of a scan: by which clause it was skipped, or what each clause found in it."""
+"""The decision on one file of a scan: the clause that skips it, or the values for which it is kept."""
 
 from __future__ import annotations
 

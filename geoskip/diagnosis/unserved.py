@@ -1,4 +1,4 @@
-"""Parts of a condition that no index serves, each with the reason and the index to create.
+"""Parts of a condition that no index supports, each with the reason and the index to create.
 
 Nothing here runs when a query is planned: a decision keeps its labelled tree, and a report walks over it.
 

@@ -1,1 +1,1 @@
-"""Engines beside Spark: the files that a condition needs, for SQL, Arrow, polars and GeoPandas."""
+"""Engines other than Spark: the files that a condition needs, for SQL, Arrow, polars and GeoPandas."""

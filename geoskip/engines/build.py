@@ -1,4 +1,4 @@
-"""Builds without Spark: the same metadata of Parquet files, by the threads of this process.
+"""Builds without Spark: the same metadata of Parquet files, with the threads of this process.
 
 Listing, partitions, columns, recorded conditions, summaries and log entries are those of a build by Spark with its
 default settings, so that either continues what the other has begun. What only Spark reads (files with encrypted columns

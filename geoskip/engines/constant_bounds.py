@@ -1,4 +1,4 @@
-"""Comparisons of columns with an engine's constants, as Spark's comparisons that lose no row.
+"""Translate comparisons with an engine's constants to Spark's, without losing rows.
 
 What an engine compares with is not always the literal as it is written: Arrow rounds ``0.1`` to 32 bits before it looks
 it up among floats, polars cuts a time to the milliseconds of its column. A :class:`Constant` stands for an interval of

@@ -1,4 +1,4 @@
-"""Listings of Delta tables by their logs."""
+"""Listings of Delta tables from their logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DuckDB over the files that may hold a matching row: ``geoskip.duckdb(connection).sql(...)``.
+"""DuckDB over the files that may contain a matching row: ``geoskip.duckdb(connection).sql(...)``.
 
 DuckDB's Python API has no table functions, and its replacement scans do not see the conditions of a query; so the text
 of a query is narrowed before it runs. Its tables of Parquet files are found in DuckDB's own parse tree

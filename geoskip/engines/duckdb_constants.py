@@ -1,4 +1,4 @@
-"""Constants of DuckDB: what its literals are, and as what they are compared with columns."""
+"""Constants of DuckDB: the values of literals, and their types in comparisons with columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Parquet files of a DuckDB query, their columns, and those that may hold rows for a condition.
+"""The Parquet files of a DuckDB query, their columns, and the files that may contain matching rows.
 
 DuckDB takes the columns of many files from the first one, and the types of columns in paths from all. So a reader of
 fewer files is used only if DuckDB describes it as the reader of all of them, else the first file is read beside.

@@ -1,4 +1,4 @@
-"""Spatial functions of DuckDB in Spark's meaning.
+"""Spatial functions of DuckDB with Spark's semantics.
 
 GEOS is in both. Constant geometries are made here, by shapely; a column of geometries is one of WKB to Spark.
 ``ST_Distance`` to EMPTY is 0 as in Sedona (executed), EMPTY is disjoint from everything, and a file with non-finite

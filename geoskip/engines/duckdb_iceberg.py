@@ -1,4 +1,4 @@
-"""Columns of Iceberg tables for DuckDB, which finds those of files by their field ids."""
+"""Columns of Iceberg tables for DuckDB, matched to the columns of files by field id."""
 
 from __future__ import annotations
 

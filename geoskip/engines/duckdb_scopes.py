@@ -1,4 +1,4 @@
-"""Conditions of a DuckDB query over each of its tables alone, from DuckDB's own parse tree.
+"""Conditions of a DuckDB query on each single table, from DuckDB's own parse tree.
 
 The tree is that of ``json_serialize_sql``, so that DuckDB itself decides what a text means. A condition is *usable* for
 a table where rows of the table that do not satisfy it cannot change the result: conjuncts of WHERE for tables that no

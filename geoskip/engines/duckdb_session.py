@@ -1,4 +1,4 @@
-"""Facts of a DuckDB session that a statement is narrowed by: tables, views, functions and settings."""
+"""State of a DuckDB session that skipping depends on: tables, views, functions and settings."""
 
 from __future__ import annotations
 

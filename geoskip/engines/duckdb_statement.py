@@ -1,4 +1,4 @@
-"""Statements of DuckDB's SQL, their tables of Parquet files, and the same text over other files.
+"""DuckDB SQL statements: their Parquet tables, and replacement of file names in their text.
 
 DuckDB parses the text itself (``json_serialize_sql``), and only the words that name files are replaced in it: every
 other byte stays, so that no text is printed from a parse tree. Statements that DuckDB does not serialise are

@@ -1,4 +1,4 @@
-"""Packages that only some calls need, imported when one of these is made."""
+"""Optional packages, imported by the calls that need them."""
 
 from __future__ import annotations
 

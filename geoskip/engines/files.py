@@ -1,4 +1,4 @@
-"""The files that may hold a matching row, without Spark: what every engine's adapter asks.
+"""The files that may contain a matching row, without Spark; the basis of all engine adapters.
 
 A file is left out only if the latest snapshot of the metadata knows it by the fingerprint that it has in the listing,
 and some index shows that no row of it makes the condition TRUE. New, changed and unindexed files are kept, and so are

@@ -1,4 +1,4 @@
-"""Listings of local folders with fingerprints, made once and shared by many questions.
+"""Listings of local folders with fingerprints, created once and used by many calls.
 
 What is listed is what Spark would read: names that begin with ``_`` or ``.`` are hidden, but for folders of partitions
 (``_p=1``). The fingerprint of a file is its size, its modification time and an entity tag of size, change time and

@@ -1,4 +1,4 @@
-"""GeoPandas over the files whose boxes meet a region: :func:`read_geoparquet`."""
+"""GeoPandas over the files with boxes that intersect a region: :func:`read_geoparquet`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of Iceberg tables: told apart by field ids, which stay when a column is renamed.
+"""Columns of Iceberg tables, identified by field ids, which do not change when columns are renamed.
 
 Metadata name a column as it was called first, with its id behind where an older column was called so too, in any
 case of letters, or the name has a ``#``; the Java side of geoskip makes the same names

@@ -1,4 +1,4 @@
-"""Listings of Iceberg tables by their metadata: the data files of the current snapshot.
+"""Listings of Iceberg tables from their metadata: the data files of the current snapshot.
 
 A folder alone tells its current version where Hadoop's catalogue keeps the table (``v3.metadata.json``). Of another
 catalogue's table the path of the metadata file is given, which the catalogue has.

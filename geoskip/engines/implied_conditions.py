@@ -1,4 +1,4 @@
-"""Conditions in Spark's meaning that the conditions of another engine imply.
+"""Conditions with Spark's semantics that are implied by conditions of another engine.
 
 A translator of an engine's expressions builds an :class:`EngineCondition` from the bottom up. It holds two predicates:
 one that Spark finds TRUE (or that is unknown) for each row for which the engine's condition is TRUE, and one for each

@@ -1,4 +1,4 @@
-"""The latest snapshot of a dataset's metadata, and which of its rows are of the files of a listing.
+"""The latest snapshot of a dataset's metadata, with its rows matched to the files of a listing.
 
 Snapshots are kept, with what was derived from them, until there is a later one; the log tells.
 """

@@ -1,4 +1,4 @@
-"""Checks of indexed Parquet without Spark: summaries against data, and what only Spark builds."""
+"""Checks of indexed Parquet without Spark: summaries against data, and indexes that need Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of indexed expressions in Parquet files, as Spark reads them, where Arrow's may differ.
+"""Values of indexed expressions in Parquet files as Spark reads them, also where Arrow differs.
 
 :mod:`geoskip.sources.arrow_reader` reads what Arrow and Spark hold in one form. Here is the rest: nested fields,
 columns that a file lacks or has in a narrower type, times in Spark's older form (INT96), days of the Julian calendar,

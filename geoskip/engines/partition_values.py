@@ -1,4 +1,4 @@
-"""Partition columns of a listing, and conditions on them, decided a folder at a time.
+"""Partition columns of a listing, and conditions on them, evaluated folder by folder.
 
 Values are those of the folders' names (``day=2024-01-05``), unescaped once, as Hive and Spark write them. Types are
 those that a build through Spark recorded, else the ones that Spark infers where that is beyond doubt: ``int``,

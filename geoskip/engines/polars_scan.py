@@ -1,4 +1,4 @@
-"""Lazy frames of polars over the files that may hold a matching row: :func:`scan_polars`.
+"""Lazy frames of polars over the files that may contain a matching row: :func:`scan_polars`.
 
 Without a condition the frame is a source that polars asks when it is collected, with the condition that its optimizer
 has pushed down to it. The files are listed and chosen then, each time.

@@ -1,4 +1,4 @@
-"""Datasets of pyarrow over the files that may hold a matching row: :func:`pyarrow_dataset`.
+"""Datasets of pyarrow over the files that may contain a matching row: :func:`pyarrow_dataset`.
 
 The dataset is pyarrow's own over the whole folder (schema, partitions with the types that it infers, order of the
 files), without the files that metadata rule out: what pyarrow lists and geoskip does not know stays.

@@ -1,4 +1,4 @@
-"""Operands of conditions in SQL: columns, constants, and functions that ranges can answer.
+"""Operands of SQL conditions: columns, constants, and functions that ranges support.
 
 A constant has no type of its own until it is compared with a column: ``'2024-02-29'`` is a day beside a day.
 """

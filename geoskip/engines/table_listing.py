@@ -1,4 +1,4 @@
-"""Listings of folders and of tables, whose files are those that a log has now."""
+"""Listings of folders, and of tables from the current files in their logs."""
 
 from __future__ import annotations
 

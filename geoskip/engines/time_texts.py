@@ -1,4 +1,4 @@
-"""Days and times in the one form of SQL that all engines read alike, and starts of calendar units.
+"""Date and time text in the SQL format that all engines parse alike, and starts of calendar units.
 
 >>> time_of("2024-02-29"), time_of("2024-02-29 12:00:00.5"), time_of("2024-02-29T12:00:00Z")
 (DATE 19782, TIME 1709208000500000, INSTANT 1709208000000000)

@@ -1,4 +1,4 @@
-"""Indexes whose summaries hold for readers that are not Spark.
+"""Indexes with summaries that are valid for readers other than Spark.
 
 A summary speaks of the values that Spark read. It is used where every reader of Parquet reads the same ones: not where
 Spark renamed, rebased, converted or defaulted them, and not for functions of which only Spark knows the value. Times

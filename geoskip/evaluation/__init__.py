@@ -1,4 +1,4 @@
-"""Evaluate conditions for single values of an expression: TRUE, FALSE, NULL, or any where they throw.
+"""Evaluate conditions for single values of an expression: TRUE, FALSE, NULL, or any if they throw.
 
 An index that knows the very values of a file decides every deterministic condition over them by evaluating it once a
 distinct value. *Outcomes* are a byte a value, a set of bits: :data:`IS_TRUE`, :data:`IS_FALSE`, :data:`IS_NULL`, and

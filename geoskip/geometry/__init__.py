@@ -1,4 +1,4 @@
-"""Geometry without an engine: boxes, the shapes that queries name, and what expressions denote.
+"""Geometry without an engine: boxes, constant shapes of queries, and denotations of expressions.
 
 * here: closed boxes, many at once, as four arrays of doubles; denotations of calls, ``Point(x, y)``, ...
 * :mod:`~geoskip.geometry.shapes` -- a query's constant geometry, prepared to be tested against many boxes.

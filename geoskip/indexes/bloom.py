@@ -1,4 +1,4 @@
-"""BloomFilter: the values that a file certainly does not hold.
+"""BloomFilter: a Bloom filter of the values in each file.
 
 The index of Extensible Data Skipping, section V-A and table I.
 

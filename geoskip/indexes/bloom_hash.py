@@ -1,4 +1,4 @@
-"""Canonical 64-bit hashes of values, and the Bloom filters that are made of them.
+"""Canonical 64-bit hashes of values, and Bloom filters of these hashes.
 
 Values that are equal in Spark have one hash, whatever width a column has:
 

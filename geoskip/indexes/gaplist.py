@@ -1,4 +1,4 @@
-"""GapList: where the values of an expression lie in each file, leaving out the largest gaps.
+"""GapList: the segments between the widest gaps of an expression's values in each file.
 
 The index of *Extensible Data Skipping*, sections IV-B and V-A and table I: min and max say little of a file whose
 values come in two humps, and a query for what lies between them must not read it.

@@ -1,4 +1,4 @@
-"""Layouts: in what order rows are written to files, and how well files cluster.
+"""Layouts: the order of rows in files, and how well files are clustered.
 
 :mod:`~geoskip.layout.specification` names the orders, :mod:`~geoskip.layout.arrangement` fits one to a sample of the
 rows and assigns rows to files; ranks, curves, k-d trees and cuts are its parts. :mod:`~geoskip.layout.clustering` tells

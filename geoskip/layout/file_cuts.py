@@ -1,4 +1,4 @@
-"""Cuts of ordered rows to files: equi-depth positions in a sample, for each group of rows.
+"""Cuts of ordered rows into files: equi-depth positions in a sample, for each group of rows.
 
 Rows compare by their key, then by a number that breaks ties, such as a hash of the whole row. Rows that are equal in
 both are divided among files only where the sample has so many that a cut falls among them: by their turn, which the

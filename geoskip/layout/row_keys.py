@@ -1,4 +1,4 @@
-"""Keys of rows, by which the orders but the k-d tree put them: int64, of ranks (dimensions, rows).
+"""Sort keys of rows for all layouts but the k-d tree: int64, from ranks (dimensions, rows).
 
 On a curve each rank has ``bits`` bits.
 The Z-order key interleaves the bits, those of the first dimension first (Morton, 1966); two rows compare as by the

@@ -1,4 +1,4 @@
-"""The operation log: who did what to the indexes, when, and which operations are under way.
+"""The operation log: finished and running operations on the indexes, with users and times.
 
 Entries are numbered JSON objects, created exclusively (see :class:`geoskip.stores.base.Store`) and never changed. An
 operation writes one when it begins (its transient state), some while it runs (heartbeats), and one when it ends::

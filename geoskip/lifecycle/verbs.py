@@ -1,4 +1,4 @@
-"""The verbs of an index's life: their states, their compatibility, and the amounts given to them.
+"""The operations on indexes, called verbs: their states, compatibility and amounts.
 
 A running verb is in the operation log in its transient state, one that has ended in a final state. Readers have no
 state: they use the latest snapshot.

@@ -1,4 +1,4 @@
-"""The files table: read lazily, column by column, and cached; made and joined by pure functions.
+"""The files table: read lazily, column by column, and cached; created and joined by pure functions.
 
 Columns of summaries, and what clauses derive from them, are cached up to :data:`BUDGET` bytes in all datasets of this
 process; then the least recently used are dropped, of whichever dataset, and read again when they are needed.

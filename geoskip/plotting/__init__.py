@@ -1,4 +1,4 @@
-"""Pictures of what was skipped: ``geoskip.report(df).scans[0].plot_map()``.
+"""Pictures of the skipped files: ``geoskip.report(df).scans[0].plot_map()``.
 
 Needs matplotlib (``pip install 'geoskip[plot]'``), which is imported when a picture is asked for. Borders come with the
 package: no tiles, no network.

@@ -1,4 +1,4 @@
-"""The registry of what is known about functions, declared by decorators.
+"""The registry of properties of functions, declared by decorators.
 
 Four declarations, each returns its function unchanged and is validated when it is made:
 

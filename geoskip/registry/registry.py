@@ -1,4 +1,4 @@
-"""The declarations of a scope, looked up by the calls that they are about."""
+"""The declarations of a scope, looked up by function call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One page of HTML on a query, to be sent to a colleague: :meth:`geoskip.report.Report.to_html`.
+"""A self-contained HTML page on a query: :meth:`geoskip.report.Report.to_html`.
 
 The page is one file that loads nothing: styles, script and data are in it, and its Content-Security-Policy allows that
 script alone. All texts are escaped by :mod:`~geoskip.report_page.elements`. Colours are those of

@@ -1,4 +1,4 @@
-"""HTML elements as text; whatever is not an element already is data, and is escaped."""
+"""HTML elements as text; all other values are data and are escaped."""
 
 from __future__ import annotations
 

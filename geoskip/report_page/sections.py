@@ -1,4 +1,4 @@
-"""Sections of a report's page, of which a notebook shows the first ones."""
+"""Sections of a report's page; a notebook shows the first ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewrite rules: every change of a predicate before indexes and mappings see it.
+"""Rewrite rules, applied to a predicate before indexes and mappings.
 
 :func:`canonical` passes the whole tree through four exact steps. Then :mod:`geoskip.planner` labels each vertex with
 the clauses of indexes and mappings for

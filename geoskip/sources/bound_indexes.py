@@ -1,4 +1,4 @@
-"""Indexes bound to a dataset: their expressions, what these may be, and the entries of the header."""
+"""Indexes bound to a dataset: their expressions, restrictions on these, and header entries."""
 
 from __future__ import annotations
 

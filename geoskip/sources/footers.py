@@ -1,4 +1,4 @@
-"""Parquet footers: where a file has the columns of a build, and summaries from their statistics.
+"""Parquet footers: positions of a build's columns, and summaries from statistics.
 
 A file whose values Arrow and Spark would read differently raises :class:`ReadersDiffer`; Spark's own reader reads it.
 """

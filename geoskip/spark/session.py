@@ -1,4 +1,4 @@
-"""Sessions with geoskip: made, enabled and disabled.
+"""Create, enable and disable sessions with geoskip.
 
 ``enable`` installs one optimizer rule in the live session. The rule cannot be removed, and sessions made by
 ``newSession`` share it; the session's conf ``spark.geoskip.enabled`` switches it.

@@ -1,4 +1,4 @@
-"""Python of a cluster's workers: the packages that a task imports, and those that the workers lack.
+"""The Python of a cluster's workers: packages that tasks import, and packages that are missing.
 
 On a cluster the workers run a Python of their own. A job that needs a package which they lack fails four times in a
 row, and names one package at a time. So a probe, which needs the standard library alone, looks for all of them in one

@@ -1,4 +1,4 @@
-"""Parsed statements, and the columns of their answers."""
+"""Parsed statements, and the columns of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of SQL with their places, and errors that point at them."""
+"""Tokens of SQL with their positions, and errors that point at them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keepers of master keys: the protocol of a key management service, and a key ring without one.
+"""Master keys: the protocol of a key management service, and a local key ring.
 
 A *master key* has a name and never leaves its keeper. The keeper wraps and unwraps *data keys*, which encrypt the data
 and are stored wrapped beside it (:mod:`geoskip.stores.encryption`). A key management service needs the two methods of

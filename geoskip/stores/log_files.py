@@ -1,4 +1,4 @@
-"""Folders, and the numbered entries of a log as files in one: JSON with a checksum.
+"""Folders, and numbered log entries as files in a folder: JSON with a checksum.
 
 See :mod:`geoskip.stores.parquet` for the format; entries of protected metadata are sealed
 (:mod:`geoskip.stores.encryption`). Whatever is wrong raises MetadataError, never another error.

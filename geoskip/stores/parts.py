@@ -1,4 +1,4 @@
-"""Storage of snapshots as parts, files with some rows each: a small change is a small write.
+"""Storage of snapshots as part files with some rows each, so that a small change is a small write.
 
 A part is a file of :mod:`geoskip.stores.part_files`. A header names parts and the rows removed from each. A commit
 writes one part; :func:`remove_rows` and :func:`merged_from` choose the parts that the next snapshot keeps, and those

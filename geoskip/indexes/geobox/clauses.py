@@ -1,4 +1,4 @@
-"""The clauses of GeoBox: what is true of the boxes of a file that may hold a matching row.
+"""The clauses of GeoBox: conditions on the boxes of every file that may contain a matching row.
 
 Each states a condition on :mod:`geoskip.indexes.geobox.units`, so that AND merges box by box: one row lies in one box.
 A *view* says how the box of the tested expression follows from the indexed one: exchanged, moved or grown, perhaps

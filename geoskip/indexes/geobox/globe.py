@@ -1,4 +1,4 @@
-"""The clauses of GeoBox for distances on the globe, from centroids to one place.
+"""The clauses of GeoBox for distances on the globe, from centroids to a constant point.
 
 Sedona measures from the centroid of what is no point. That of a valid geometry lies in its box, rounding aside
 (:func:`~geoskip.geometry.shapes.rounding_of`), that of an invalid polygon can leave it: such files are kept. No point

@@ -1,4 +1,4 @@
-"""A layout in which some queries would read less, chosen over simulations with sampled rows.
+"""The recommended layout for some queries, selected by simulation with sampled rows.
 
 The columns that the queries filter, weighted by the bytes that the queries would still read with the chosen indexes,
 are tried in lexical order, along both curves and in a k-d tree. Rows are sampled once for all of them

@@ -1,4 +1,4 @@
-"""Expressions of a layout as Spark resolves them, in forms that order alike in a worker.
+"""Expressions of a layout as Spark resolves them, in types with the same order in a worker.
 
 Whole numbers, booleans, dates, times, intervals and decimals of up to 18 digits go as long, floats as double, with one
 mask of NULLs a row: pandas would make floats of a batch with NULLs, and two batches would disagree on one value.

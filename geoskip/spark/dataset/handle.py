@@ -1,4 +1,4 @@
-"""Handle of a dataset, with a method for each verb of its indexes' life."""
+"""Handle of a dataset, with a method for each operation on its indexes."""
 
 from __future__ import annotations
 

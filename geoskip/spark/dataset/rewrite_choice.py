@@ -1,4 +1,4 @@
-"""The files that a rewrite takes: those out of order, and those of another size than wanted.
+"""The files to rewrite: those out of order, and those of an unsuitable size.
 
 In each partition these are files that overlap others in the layout, files smaller than 0.6 of the wanted size or larger
 than twice, and the files that lie between: with them the new files overlap none of those that stay. One small file

@@ -1,4 +1,4 @@
-"""Folders of a rewrite: where new files are made, what they replace, and who is at work there.
+"""Folders of a rewrite: new files, replaced folders, and the journals of running processes.
 
 A rewrite makes its files in a folder whose name begins with ``_geoskip-rewrite-``, beside the dataset, which Spark's
 readers of the parent folder leave out. There a *journal* names the process, the folder that is rewritten and its files.

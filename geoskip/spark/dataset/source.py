@@ -1,4 +1,4 @@
-"""The source of a dataset: where it is, how it is read, and which folder identifies it.
+"""The source of a dataset: its location, its reader options, and the folder that identifies it.
 
 The folder that identifies a dataset, its *root*, holds its metadata:
 

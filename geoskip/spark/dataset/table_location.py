@@ -1,4 +1,4 @@
-"""The place of a catalogue table's files, and its change to another folder."""
+"""The location of a catalogue table, and its change to another folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""geoskip for clients that have no Python: Thrift servers and the ``spark-sql`` shell.
+"""geoskip for clients without Python: Thrift servers and the ``spark-sql`` shell.
 
 There are two ways. ``geoskip thrift-server`` is a Python driver with a session of geoskip that
 serves JDBC clients. ``python -m geoskip.spark.jdbc.extension_jar FILE`` makes a small jar for a server or shell that

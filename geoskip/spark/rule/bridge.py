@@ -1,4 +1,4 @@
-"""Python's answers to the rule: which files of which snapshots may be skipped.
+"""The Python side of the rule: the files of snapshots that may be skipped.
 
 The callback runs in another thread than the user's, so nothing here is thread-local. It never raises: not even
 SystemExit, which would hang the query for good.

@@ -1,4 +1,4 @@
-"""The cache of this driver's decisions, for reports and for the same question again.
+"""The cache of this driver's decisions, for reports and repeated requests.
 
 A decision answers a later question that is written the same (its conditions, partition values, reader options and
 settings), over the same snapshots, while the registry is as it was. *Why that is sound*: such a decision was computed

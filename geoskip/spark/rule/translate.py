@@ -1,4 +1,4 @@
-"""Catalyst's expressions, as the rule writes them in JSON, to geoskip's predicates.
+"""Translate Catalyst expressions, as JSON from the rule, to predicates.
 
 What is not known becomes a :class:`~geoskip.predicates.Call` with its implementing class where it is a function, else
 :class:`~geoskip.predicates.Opaque` with its columns. Nothing is lost by either: they keep every file unless a mapping

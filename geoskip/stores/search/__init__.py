@@ -1,4 +1,4 @@
-"""The search store: metadata on an Elasticsearch or OpenSearch server, format 1 as everywhere.
+"""The search store: metadata on an Elasticsearch or OpenSearch server, in format 1.
 
 One alias of one index holds the metadata of a dataset, in documents of five kinds:
 

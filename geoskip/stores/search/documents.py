@@ -1,4 +1,4 @@
-"""Rows of the files table as documents, a document a file.
+"""Rows of the files table as documents, one for each file.
 
 A document has the members ``part`` and ``row``, its position in the files table, the base columns under their names,
 ``summaries`` with an object for each index, stored and not indexed, and ``keys``

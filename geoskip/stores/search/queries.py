@@ -1,4 +1,4 @@
-"""The server's query language, and the keys of an index's units, in which conditions become queries.
+"""The server's query language, and the unit keys of indexes, used to express conditions as queries.
 
 Keys of *listed values* (ValueList, Formatted, Hybrid, Prefix and Suffix): a document has each list of the file as a
 field of many values: numbers, dates and times as the keys of :mod:`geoskip.evaluation.values`, strings and binary as

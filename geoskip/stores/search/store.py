@@ -1,4 +1,4 @@
-"""The store on an Elasticsearch or OpenSearch server; the package's text says what it keeps there."""
+"""The store on an Elasticsearch or OpenSearch server; the package docstring describes the format."""
 
 from __future__ import annotations
 
