@@ -44,9 +44,7 @@ class StatisticsFunction:
         try:
             yield from _rows(statistics(path, metadata=metadata))
         except GeoskipError:
-            os.environ["SPARK_HIDE_TRACEBACK"] = (
-                "1"  # a worker ends with an error, of which it writes the message alone
-            )
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # the worker ends after it has sent the error
             raise
 
 
