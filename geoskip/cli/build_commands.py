@@ -129,7 +129,7 @@ def refresh(
 
     quick reads no data: it forgets changed and deleted files, and counts those that an incremental refresh would index.
     """
-    why = _why_spark(paths, spark, metadata)
+    why = _why_spark(paths, spark, metadata, mode)
     if why is None:
         from geoskip.engines.build import build
 
@@ -190,8 +190,20 @@ def _given(paths: Sequence[str]) -> Any:
     return paths[0] if len(paths) == 1 else list(paths)
 
 
-def _why_spark(paths: Sequence[str], spark: SparkOptions, metadata: MetadataOptions | None = None) -> str | None:
-    """Reason why Spark is needed, or None; printed where no option asks for it."""
+def _why_spark(
+    paths: Sequence[str], spark: SparkOptions, metadata: MetadataOptions | None = None, mode: Mode = Mode.FULL
+) -> str | None:
+    """Reason why Spark is needed, or None; printed where no option asks for it.
+
+    Parameters
+    ----------
+    paths, spark
+        The dataset, and the options.
+    metadata
+        The options of the existing metadata; None where indexes are new.
+    mode
+        How the files are read again.
+    """
     folder = metadata.metadata if metadata is not None else None
     places = [*paths, folder] if folder is not None else [*paths]
     if spark.needed_for(places):
@@ -202,7 +214,7 @@ def _why_spark(paths: Sequence[str], spark: SparkOptions, metadata: MetadataOpti
         return None
     from geoskip.engines.parquet_checks import reason_for_spark
 
-    why = reason_for_spark(_given(paths), metadata.store(metadata.folder_of(paths)))
+    why = reason_for_spark(_given(paths), metadata.store(metadata.folder_of(paths)), mode.value)
     if why is not None:
         _say_why(why)
     return why

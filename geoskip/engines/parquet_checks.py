@@ -9,8 +9,10 @@ from geoskip.engines.build import ParquetData, cores, store_for
 from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource
 from geoskip.errors import GeoskipError, NeedsSparkError
 from geoskip.lifecycle.log import latest
+from geoskip.lifecycle.refresh import SnapshotDiff
 from geoskip.metadata import Snapshot
 from geoskip.registry.installed import load_mappings
+from geoskip.sources.bound_indexes import calls_python
 from geoskip.sources.build_verbs import check_same, require_index, with_latest
 from geoskip.sources.settings import PARQUET
 from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
@@ -60,16 +62,26 @@ def verify(
         return with_latest(data.store, compare)
 
 
-def reason_for_spark(path: Paths, store: Store) -> str | None:
-    """Return why only Spark can collect the summaries of the indexes in use, or None."""
+def reason_for_spark(path: Paths, store: Store, mode: str = "full") -> str | None:
+    """Return why only Spark can collect the summaries of the indexes in use, or None.
+
+    None too for a refresh of a ``mode`` that reads no file now: a quick one, and one without new and changed files.
+    """
     snapshot = latest(store)
     if snapshot is None:
         return None
     source = snapshot.header.source
     if source.get("class") != PARQUET or source.get("options"):
         return f"{path} was indexed by Spark as {str(source.get('class')).rpartition('.')[2]}"
+    indexes = [entry.index for entry in snapshot.header.entries]
     try:
-        _data(path, store, None, None).bind([entry.index for entry in snapshot.header.entries])
+        data = _data(path, store, None, None)
+        try:
+            data.bind(indexes)
+        except NeedsSparkError:
+            is_checked = any(map(calls_python, indexes))  # as a refresh without new files does, too
+            if mode == "full" or (mode != "quick" and (is_checked or SnapshotDiff.of(snapshot, data).stale)):
+                raise
     except NeedsSparkError as error:
         return str(error)
     except GeoskipError:  # which the verb reports

@@ -49,6 +49,7 @@ def test_what_spark_alone_evaluates_is_built_by_it_and_serves_its_conditions(tmp
     assert done.stderr.startswith("geoskip: minmax(temp % 7 + temp): 'temp % 7 + temp' needs Spark")
     assert as_json("files", folder, "temp % 7 + temp > 41", "--spark")["files"] == [str(folder / "part-3.parquet")]
     assert as_json("refresh", folder, "--mode", "full")["read"] == 4
+    assert ran("refresh", folder).stderr == "", "nothing is new, and so no Spark is needed"
     assert as_json("index", folder, "--minmax", "id", "--spark")["indexes"] == ["minmax(temp % 7 + temp)", "minmax(id)"]
     page = tmp_path / "page.html"
     printed("report", folder, "temp > 35", "--spark", "--html", page)

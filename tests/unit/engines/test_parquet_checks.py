@@ -13,7 +13,7 @@ import pytest
 
 import geoskip
 from geoskip.engines.parquet_checks import reason_for_spark, verify
-from geoskip.errors import InvalidSpecificationError, NotIndexedError
+from geoskip.errors import InvalidSpecificationError, NeedsSparkError, NotIndexedError
 from geoskip.stores import ParquetStore
 
 Parts = Callable[..., Path]
@@ -61,3 +61,22 @@ def test_an_index_that_spark_alone_builds_is_named(parts: Parts) -> None:
     assert reason_for_spark(folder, store) is None
     geoskip.build(folder, geoskip.MinMax("a"))
     assert reason_for_spark(folder, store) is None
+
+
+def test_a_refresh_that_reads_no_file_needs_no_spark(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = parts({"a": [1]}, {"a": [2]})
+    store = ParquetStore(folder / "_geoskip")
+    geoskip.build(folder, geoskip.MinMax("a"))
+
+    def refuse(*_: Any) -> None:
+        raise NeedsSparkError("minmax(a) needs Spark")
+
+    def reasons() -> list[str | None]:
+        return [reason_for_spark(folder, store, mode) for mode in ("quick", "incremental", "full")]
+
+    monkeypatch.setattr(build.ParquetData, "bind", refuse)
+    assert reasons() == [None, None, "minmax(a) needs Spark"]
+    assert geoskip.build(folder).read == 0
+    pq.write_table(pa.table({"a": [3]}), folder / "part-00002.parquet")
+    assert reasons() == [None, "minmax(a) needs Spark", "minmax(a) needs Spark"]
+    assert geoskip.build(folder, mode="quick").pending == 1
