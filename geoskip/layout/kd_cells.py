@@ -125,31 +125,55 @@ class _Growing:
         for dimension, column in enumerate(self.ranks):
             order = rows[np.argsort(column[rows], kind="stable")]
             ordered = self.ranks[:, order]
-            for at in _near_the_middle(ordered[dimension], files):
-                n = _lower_files(ordered, at, files, mean)
-                upper, upper_files = len(rows) - at, files - n
+            places = _near_the_middle(ordered[dimension], files)
+            for at, (lower_box, upper_box) in zip(places, _boxes(ordered, places), strict=True):
+                upper = len(rows) - at
+                n = _lower_files(at, upper, _is_point(lower_box), _is_point(upper_box), files, mean)
+                upper_files = files - n
                 uneven = max(abs(at / n / mean - 1), abs(upper / upper_files / mean - 1))
                 if best is None or max(uneven, _EVEN) <= best[0]:
-                    cost = at * self._read_share(ordered[:, :at]) + upper * self._read_share(ordered[:, at:])
+                    cost = at * self._read_share(lower_box) + upper * self._read_share(upper_box)
                     found = (max(uneven, _EVEN), cost, dimension, int(ordered[dimension, at]), n)
                     best = found if best is None else min(best, found)
         return None if best is None or best[0] > _UNEVEN else best[2:]
 
-    def _read_share(self, cell: Ints) -> float:
-        """The points on one column that read a cell, as a share of the rows, summed over the columns."""
-        bounds = zip(self.shares, cell.min(axis=1).tolist(), cell.max(axis=1).tolist(), strict=True)
-        return float(sum(below[high + 1] - below[low] for below, low, high in bounds))
+    def _read_share(self, box: _Box) -> float:
+        """The points on one column that read a box, as a share of the rows, summed over the columns."""
+        return float(sum(below[high + 1] - below[low] for below, low, high in zip(self.shares, *box, strict=True)))
 
 
-def _lower_files(ordered: Ints, at: int, files: int, mean: float) -> int:
+_Box = tuple[list[int], list[int]]
+"""The least and the greatest ranks of some rows, by dimension."""
+
+
+def _boxes(ordered: Ints, places: list[int]) -> list[tuple[_Box, _Box]]:
+    """The boxes of the rows before and from each place, by those between two places.
+
+    >>> _boxes(np.array([[1, 5, 7], [4, 2, 2]]), [1])
+    [(([1, 4], [1, 4]), ([5, 2], [7, 2]))]
+    """
+    low, high = (least_or_most.reduceat(ordered, [0, *places], axis=1).T for least_or_most in (np.minimum, np.maximum))
+
+    def grown(low: Ints, high: Ints) -> list[_Box]:
+        ends = np.minimum.accumulate(low).tolist(), np.maximum.accumulate(high).tolist()
+        return list(zip(*ends, strict=True))
+
+    return list(zip(grown(low, high)[:-1], grown(low[::-1], high[::-1])[-2::-1], strict=True))
+
+
+def _is_point(box: _Box) -> bool:
+    """True where all rows of a box are equal."""
+    return box[0] == box[1]
+
+
+def _lower_files(at: int, upper: int, is_lower_equal: bool, is_upper_equal: bool, files: int, mean: float) -> int:
     """The number of files of a cut's lower side.
 
     It is the side's share, and less for equal rows, which are read as a whole anyway. Neither side has more files
     than rows, where there are enough of these.
     """
-    is_lower_equal, is_upper_equal = ((side == side[:, :1]).all() for side in (ordered[:, :at], ordered[:, at:]))
-    most, upper = (1 + _EVEN) * mean, int(ordered.shape[1]) - at
-    n: float = files * at / ordered.shape[1]
+    most = (1 + _EVEN) * mean
+    n: float = files * at / (at + upper)
     if is_lower_equal and not is_upper_equal:
         n = np.ceil(at / most)
     elif is_upper_equal and not is_lower_equal:
