@@ -227,7 +227,7 @@ def _codec(frame: DataFrame, options: Mapping[str, Any]) -> str | None:
     if name is None:
         return None
     jvm, session = cast(Any, frame.sparkSession._jvm), frame.sparkSession._jsparkSession
-    parameters = jvm.PythonUtils.toScalaMap({name: given[name]})
+    parameters = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({name: given[name]})
     options_of = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetOptions
     try:
         options_of(parameters, session.sessionState().conf())
