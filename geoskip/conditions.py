@@ -12,7 +12,7 @@ The same condition is evaluated by numpy (:func:`evaluate`), printed (``str``), 
 server (:mod:`geoskip.stores.search.clause_queries`) and into an expression of Arrow (:func:`expression_of`). Code stays
 behind in translations: its necessary condition, :func:`necessary`, keeps more units.
 
-Null in a column is unknown: it neither satisfies nor fails a comparison, and what is unknown is kept. So the null of a
+Null in a column means unknown: it neither satisfies nor fails a comparison, and the unit is kept. So the null of a
 lower or an upper bound is a bound that is open.
 """
 

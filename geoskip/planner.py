@@ -1,7 +1,7 @@
 """Decide which files of a snapshot cannot contain a row that satisfies a predicate.
 
 :func:`decide` is the whole query path of the core, without an engine: rewrite, label, merge, evaluate over all files at
-once. It never raises: what fails keeps every file and leaves a sentence in the decision's reasons.
+once. It never raises: a part that fails keeps every file, and adds its reason to the decision.
 
 :class:`Labeller` labels the tree with clauses: Extensible Data Skipping, algorithms 1 and 2, extended to three-valued
 logic.
@@ -19,9 +19,9 @@ a OR b       Ta or Tb            Fa and Fb    Na or Nb
 NOT a        Fa                  Ta           Na
 ============ =================== ============ ======================================================
 
-A vertex's own labels are conjoined into its T. A file is skipped where T of the root is false. Soundness is by
-induction: each row of the table is true of single rows, and a clause is never negated. Verdicts are computed lazily: a
-query without NOT never needs F.
+A vertex's own labels are conjoined into its T. A file is skipped if T of the root is false. Soundness follows by
+induction: each row of the table holds for single rows of data, and a clause is never negated. Verdicts are computed
+lazily: a query without NOT never needs F.
 """
 
 from __future__ import annotations

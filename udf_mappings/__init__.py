@@ -12,8 +12,8 @@ A module declares what geoskip needs to know about the functions of one library 
 5. Write the table of mapped functions again: ``python -m geoskip mappings > udf_mappings/README.md``.
 
 A module of functions fills a table with the decorator :func:`offered`, so that ``geoskip.register_functions(spark)``
-registers them. Plain functions, a row at a time, are what geoskip can call for single values while a query is planned:
-a value list over ``f(x)`` then decides conditions on ``g(f(x))``.
+registers them. geoskip can call plain functions, which take one row at a time, for single values while a query is
+planned: a value list over ``f(x)`` then decides conditions on ``g(f(x))``.
 """
 
 from __future__ import annotations

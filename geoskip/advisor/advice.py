@@ -22,21 +22,21 @@ _QUERIES_SHOWN = 20
 
 @dataclass(frozen=True)
 class AdvisedIndex:
-    """An index to build, with what it saves of one round of all queries, about, and what it costs.
+    """An index to build, with its estimated savings for one run of all queries, and its costs.
 
     Attributes
     ----------
     index
         The specification.
     files, bytes
-        Not read thanks to this index, beside those that exist: as often as the queries were seen.
+        Files and bytes that this index saves in addition to the existing ones, weighted by the number of runs.
     adds_files, adds_bytes
-        Of these, what would be read again if the index alone were left out of the advice. Of indexes that skip only
-        together, such as those for both sides of an OR, each adds all that they save.
+        Files and bytes that would be read again if only this index were left out of the advice. For indexes that skip
+        only together, such as those for both sides of an OR, each has the savings of all.
     metadata_bytes
-        What it would store.
+        Size of its metadata in bytes.
     queries
-        Numbers of the given queries, from 1, of which it skips files, alone or with others.
+        Numbers, from 1, of the queries for which it skips files, alone or with others.
     """
 
     index: Index
@@ -76,7 +76,7 @@ class AdvisedLayout:
     layout
         The layout.
     estimate
-        What the queries would read of the rewritten dataset.
+        Estimates of what the queries would read from the rewritten dataset.
     indexes
         The indexes to build in it.
     existing
@@ -128,7 +128,7 @@ class Advice:
     candidates
         The number of indexes that were evaluated on the sample.
     notes
-        Sentences on what was left out.
+        Remarks on omissions.
     queries
         The texts of the queries by number; for queries recorded by the session, their conditions.
     """

@@ -1,7 +1,7 @@
 """Commands on a dataset, given by a path or ``--table``.
 
-A table stands where the path would, as ``table:db.weather``, so that what follows the path (a condition, columns,
-indexes) is read the same, and a command need not know of tables.
+A table replaces the path, as ``table:db.weather``, so that the following arguments (a condition, columns, indexes) are
+parsed in the same way, and commands need no code for tables.
 """
 
 from __future__ import annotations

@@ -26,20 +26,20 @@ _PRUNED = "a condition on partition columns leaves it out: Spark's own pruning"
 
 @dataclass(frozen=True)
 class ClauseVerdict:
-    """The answer of a clause for one file.
+    """The result of a clause for one file.
 
     Attributes
     ----------
     part
         The part of the condition that the clause represents.
     index
-        The indexes whose summaries it reads.
+        The indexes that it reads.
     clause
-        What a file must satisfy; empty where no index serves the part.
+        The condition on a file; empty if no index supports the part.
     keeps
         False if this clause alone skips the file.
     stored
-        The stored values, as the clause compares them; why nothing is known where there is no clause.
+        The stored values, as the clause compares them; without a clause, the reason why there is none.
     """
 
     part: str

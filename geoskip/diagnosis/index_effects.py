@@ -28,15 +28,15 @@ class IndexEffect:
     part
         The part of the condition; empty for an index that no part reads.
     index
-        The index, or several that serve the part together; empty where there is none.
+        The index, or several that support the part together; empty if there is none.
     used
-        True if the index serves the part.
+        True if the index supports the part.
     skips
-        The listed files that the part alone skips by the index.
+        The number of listed files that the part alone skips with the index.
     reason
-        What the files must satisfy, or why the index does not serve.
+        The condition on files, or the reason why the index does not support the part.
     suggestion
-        The index to create, as code; empty where none is known.
+        The index to create, as code; empty if none is known.
     """
 
     part: str
@@ -81,7 +81,7 @@ def _add_effects(first: IndexEffect, second: IndexEffect) -> IndexEffect:
 
 
 def indexes_of(clause: Clause) -> tuple[str, ...]:
-    """Return the names of the indexes whose summaries a clause reads."""
+    """Return the names of the indexes that a clause reads."""
     return tuple(dict.fromkeys(index for index, _ in clause.columns()))
 
 

@@ -1,4 +1,4 @@
-"""Functions whose values are the same with and without Spark, by implementation.
+"""Functions with the same values with and without Spark, by implementation.
 
 A call binds to an implementation, never to a bare name: to a class of Catalyst, by which indexes built through Spark
 know it, or to a Python function that an installed library offers, by its identity.

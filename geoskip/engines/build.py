@@ -1,8 +1,8 @@
 """Builds without Spark: the same metadata of Parquet files, with the threads of this process.
 
-Listing, partitions, columns, recorded conditions, summaries and log entries are those of a build by Spark with its
-default settings, so that either continues what the other has begun. What only Spark reads (files with encrypted columns
-or old times) has no metadata and is always read; what only Spark evaluates is refused.
+Listing, partitions, columns, recorded settings, summaries and log entries are those of a build by Spark with its
+default settings, so that either can refresh metadata of the other. Files that only Spark reads (with encrypted columns
+or old times) have no metadata and are always read. Expressions that only Spark evaluates are refused.
 """
 
 from __future__ import annotations

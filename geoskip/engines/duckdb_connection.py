@@ -1,14 +1,13 @@
 """DuckDB over the files that may contain a matching row: ``geoskip.duckdb(connection).sql(...)``.
 
-DuckDB's Python API has no table functions, and its replacement scans do not see the conditions of a query; so the text
-of a query is narrowed before it runs. Its tables of Parquet files are found in DuckDB's own parse tree
-(:mod:`geoskip.engines.duckdb_scopes`), the conditions over each of them alone are translated
-(:mod:`geoskip.engines.duckdb_expression`), and the words that name the files are replaced by the list of files that may
-match.
-What is not understood runs as it is written, with a reason in the report.
+DuckDB's Python API has no table functions, and its replacement scans do not get the conditions of a query. So the text
+of a query is rewritten before it runs: its Parquet tables are found in DuckDB's own parse tree
+(:mod:`geoskip.engines.duckdb_scopes`), the conditions on each single table are translated
+(:mod:`geoskip.engines.duckdb_expression`), and the names of the files are replaced by the list of files that may match.
+Unsupported parts run unchanged, with a reason in the report.
 
-A condition is used only where the connection has DuckDB's default settings of collation, division and casts, and where
-no macro of the user's has the name of a function in it.
+A condition is used only if the connection has DuckDB's default settings of collation, division and casts, and if no
+macro has the name of a function in the condition.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def duckdb(connection: DuckDBPyConnection | None = None) -> NarrowedConnection:
 
 
 class NarrowedConnection:
-    """A thin wrapper of a DuckDB connection; what it does not have itself is the connection's.
+    """A thin wrapper of a DuckDB connection; other attributes are those of the connection.
 
     Queries on the connection run before each statement to parse it, so that a streaming result of the same connection
     ends with the next statement, as it does with DuckDB's own ``execute``.

@@ -1,8 +1,8 @@
 """The files that may contain a matching row, without Spark; the basis of all engine adapters.
 
-A file is left out only if the latest snapshot of the metadata knows it by the fingerprint that it has in the listing,
-and some index shows that no row of it makes the condition TRUE. New, changed and unindexed files are kept, and so are
-all files where the metadata, an index or a part of the condition cannot be used: the report says why.
+A file is skipped only if the latest snapshot of the metadata has it with the same fingerprint as the listing, and some
+index shows that no row of it makes the condition TRUE. New, changed and unindexed files are kept, and so are all files
+where the metadata, an index or a part of the condition cannot be used: the report says why.
 """
 
 from __future__ import annotations

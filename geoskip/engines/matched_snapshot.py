@@ -1,6 +1,6 @@
 """The latest snapshot of a dataset's metadata, with its rows matched to the files of a listing.
 
-Snapshots are kept, with what was derived from them, until there is a later one; the log tells.
+Snapshots are cached, with derived data, until the log has a later one.
 """
 
 from __future__ import annotations

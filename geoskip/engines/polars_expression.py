@@ -1,8 +1,8 @@
 """Translate the expressions of polars to predicates.
 
-The tree is the JSON that ``Expr.meta.serialize(format="json")`` writes. Its form is polars' own and may change: what is
-not known here is not used. Functions of a whole column (``x.mean()``, ``x.shift()``, a window) depend on all rows, so
-that an expression with one of them, or with anything that is not known to work row by row, is not used at all.
+The tree is the JSON that ``Expr.meta.serialize(format="json")`` writes. Its format is internal to polars and may
+change: unknown nodes are not used. Functions of a whole column (``x.mean()``, ``x.shift()``, a window) depend on all
+rows, so that an expression with one of them, or with anything that is not known to work row by row, is not used at all.
 
 How polars differs from Spark (:mod:`geoskip.engines.implied_conditions` has the rules):
 

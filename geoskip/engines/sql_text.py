@@ -1,7 +1,7 @@
 """Conditions in the SQL of Spark and DuckDB as predicates, parsed by sqlglot.
 
-Only what has one meaning is translated, by :mod:`geoskip.engines.implied_conditions`; each other part is left out with
-a reason, and keeps every file that the rest keeps. Where the dialects differ, the rule is the weaker one:
+Only conditions with the same meaning in all engines are translated, by :mod:`geoskip.engines.implied_conditions`; each
+other part is left out with a reason, and skips no files. Where the dialects differ, the rule is the weaker one:
 
 =========================== ============================================================================================
 texts                       with a backslash, an escape in Spark alone, are not used in its dialect; nor are adjacent

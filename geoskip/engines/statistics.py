@@ -1,6 +1,6 @@
 """The statistics table: stored summaries in readable form, one row for each file and index.
 
-Made for people, for BI and for data-quality jobs, and an interface that other engines may read: version 1.
+For people, BI and data-quality jobs, and as an interface for other engines: version 1.
 
 =============================== ==============================================================================
 path                            string: relative to the dataset's root; a whole URI for a file outside of it
@@ -26,14 +26,14 @@ details                         string, JSON: whatever else is stored, such as s
 reason                          string: why nothing is known of the file, where that is known
 =============================== ==============================================================================
 
-**Null is unknown**, never zero, empty or unbounded. min and max are null too where ``null_count + nan_count`` is
-``row_count``, so that there is no other value. Who skips files by this table must read a file with a null that matters,
-a file whose size or time of modification is another by now, and a file that is not in the table. An index over several
-parts of a text (``Formatted`` with a template) has a row for each part.
+**Null means unknown**, never zero, empty or unbounded. min and max are also null if ``null_count + nan_count`` equals
+``row_count``, so that there is no other value. A reader that skips files by this table must read every file that has a
+null in a column that it uses, that has another size or modification time than in the table, or that is not in the
+table. An index over several parts of a text (``Formatted`` with a template) has one row for each part.
 
-*Versions*: the metadata of the Arrow schema hold ``geoskip.statistics.version``, the snapshot's number and the
+*Versions*: the metadata of the Arrow schema contain ``geoskip.statistics.version``, the snapshot's number and the
 dataset's root. A later minor release may add columns at the end, kinds of indexes and members of ``details``; a change
-of a column's name, type or meaning is another version. The format of ``details`` is no part of the interface.
+of a column's name, type or meaning changes the version. The format of ``details`` is not part of the interface.
 """
 
 from __future__ import annotations

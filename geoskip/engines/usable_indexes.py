@@ -1,9 +1,9 @@
 """Indexes with summaries that are valid for readers other than Spark.
 
-A summary speaks of the values that Spark read. It is used where every reader of Parquet reads the same ones: not where
-Spark renamed, rebased, converted or defaulted them, and not for functions of which only Spark knows the value. Times
-before 1900 and days before the Gregorian calendar are left to :func:`without_old_times`, since Spark rebases those of
-files by old writers whatever its settings are.
+A summary describes the values that Spark read. It is used only if every Parquet reader reads the same values: not if
+Spark renamed, rebased, converted or defaulted them, and not for functions that only Spark can evaluate. Times before
+1900 and days before the Gregorian calendar are left to :func:`without_old_times`, since Spark rebases those of files by
+old writers whatever its settings are.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Evaluate conditions for single values of an expression: TRUE, FALSE, NULL, or any if they throw.
 
-An index that knows the very values of a file decides every deterministic condition over them by evaluating it once a
-distinct value. *Outcomes* are a byte a value, a set of bits: :data:`IS_TRUE`, :data:`IS_FALSE`, :data:`IS_NULL`, and
-:data:`ANY` where the evaluation throws or cannot be had.
+An index that lists the values of a file decides any deterministic condition on them by evaluating it once for each
+distinct value. *Outcomes* are one byte for each value, a set of bits: :data:`IS_TRUE`, :data:`IS_FALSE`,
+:data:`IS_NULL`, and :data:`ANY` if the evaluation throws or is not available.
 
 Equality, order, IN and tests of text are evaluated here, without an engine and with Spark's semantics: most of them are
-TRUE for some intervals of *keys* (:mod:`geoskip.evaluation.values`), which search servers compare too. Everything else
-goes to the *evaluator* of the current decision, which is the engine's own (:func:`using_evaluator` sets it). A decision
-runs in one thread, and a clause caches its answer, because a report may need it when the engine's expressions are gone.
+TRUE for some intervals of *keys* (:mod:`geoskip.evaluation.values`), which search servers compare too. All other
+conditions are passed to the *evaluator* of the current decision, which uses the engine itself (:func:`using_evaluator`
+sets it). A decision runs in one thread. A clause caches its result, because a report may need it when the engine's
+expressions are no longer available.
 """
 
 from __future__ import annotations

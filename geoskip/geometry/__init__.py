@@ -1,7 +1,7 @@
 """Geometry without an engine: boxes, constant shapes of queries, and denotations of expressions.
 
 * here: closed boxes, many at once, as four arrays of doubles; denotations of calls, ``Point(x, y)``, ...
-* :mod:`~geoskip.geometry.shapes` -- a query's constant geometry, prepared to be tested against many boxes.
+* :mod:`~geoskip.geometry.shapes` -- a query's constant geometry, prepared for tests against many boxes.
 
 >>> two = Boxes.of([(0, 0, 1, 1), (5, 5, 6, 7)])
 >>> two.intersects(Envelope(1, 1, 2, 2)).tolist(), two.inside(Envelope(4, 4, 9, 9)).tolist()

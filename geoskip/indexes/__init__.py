@@ -1,7 +1,7 @@
 """Index types: summaries of each file, and the clauses that skip files by them.
 
-A new index type is a frozen dataclass with a ``kind`` and four methods, and a clause over what it stores. This one
-keeps the remainders of whole numbers; numbers that are equal have equal remainders, so skipping is sound:
+A new index type is a frozen dataclass with a ``kind`` and four methods, and a clause over its summaries. This one
+stores the remainders of whole numbers; equal numbers have equal remainders, so skipping is sound:
 
 >>> from dataclasses import dataclass
 >>> from typing import ClassVar
@@ -61,10 +61,10 @@ id IN (1, NULL) [True, False, True]
 id <=> 2        [False, True, True]
 NOT id IN (2)   [True, True, True]
 
-:class:`geoskip.indexes.base.Index` documents the form of the vertices and the optional methods: a choice once a
-dataset, Parquet statistics instead of data, summaries that depend on the size of a file, and ``statistics``: what the
-summaries say, as figures in the table that :func:`geoskip.statistics` makes for people and other engines. By default
-that is their JSON; here the least remainder would be misread as a least value:
+:class:`geoskip.indexes.base.Index` documents the form of the vertices and the optional methods: parameters chosen once
+for a dataset, Parquet statistics instead of data, summaries that depend on the size of a file, and ``statistics``, the
+summaries as figures in the table of :func:`geoskip.statistics` for people and other engines. By default these are JSON;
+here the smallest remainder would be misread as a minimum:
 
 >>> [(each.expression, each.type, each.details.to_pylist()[1]) for each in ids.statistics(files.column(str(ids)))]
 [('id', 'bigint', '{"remainders": [2]}')]

@@ -1,4 +1,4 @@
-"""Specifications of layouts: the expressions whose values decide which rows share a file.
+"""Specifications of layouts: the expressions that determine which rows are in the same file.
 
 They are texts, as those of indexes: a column's name, else SQL over the columns. A geometry (its WKB) stands for its
 centre, which is two dimensions. H3 cells need nothing of their own: the bits of a cell's number are its base cell and

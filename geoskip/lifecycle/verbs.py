@@ -1,7 +1,7 @@
 """The operations on indexes, called verbs: their states, compatibility and amounts.
 
-A running verb is in the operation log in its transient state, one that has ended in a final state. Readers have no
-state: they use the latest snapshot.
+The operation log has a transient state for each running verb, and a final state for each that has ended. Readers have
+no state: they use the latest snapshot.
 
 ==================== ============ =====================================================================
 transient            final
@@ -21,10 +21,10 @@ any of them          rolled back  its process is gone: nothing was committed, no
 ==================== ============ =====================================================================
 
 *Concurrency is optimistic* (Hyperspace, section 4.3), without locks. The verb that commits second finds another latest
-snapshot, and :data:`COMPATIBLE` decides by the verb that committed it. Hyperspace lets only equal verbs and those of
-maintenance run concurrently; here most pairs do, since the result of a verb is tied to files by their fingerprints and
-to indexes by their meaning, and can be laid over any later snapshot. A verb that contradicts the other raises
-ConflictError, which names the other operation:
+snapshot; :data:`COMPATIBLE` decides by the verb that committed it. Hyperspace lets only equal verbs and maintenance
+verbs run concurrently. Here most pairs can, since the result of a verb refers to files by fingerprint and to indexes by
+definition, and can be merged into any later snapshot. A verb that contradicts the other raises ConflictError, which
+names the other operation:
 
 ============================== =============================== ==========================================
 this one                       after this one                  is refused where

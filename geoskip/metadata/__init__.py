@@ -1,7 +1,7 @@
 """Metadata: the contents of a snapshot, independent of the store that keeps it.
 
 A :class:`Snapshot` is a :class:`Header` (the dataset, its indexes and their dependencies) and a *files table* with one
-row a file, in the order of the file numbers:
+row for each file, in the order of the file numbers:
 
 ====== ======= =============================================================================
 path   string  relative to the dataset's root, decoded once; a whole URI for a file outside of it
@@ -12,11 +12,11 @@ rows   int64   null where unknown
 ...    struct  one column an index, named ``str(index)``: the file's summary, or null
 ====== ======= =============================================================================
 
-Tables are pyarrow's, made by pure functions (:mod:`geoskip.metadata.file_table`), which but for :func:`build_table`
-create no Python object per file.
+Tables are pyarrow tables, created by pure functions (:mod:`geoskip.metadata.file_table`), which, except for
+:func:`build_table`, create no Python object per file.
 
-A header is written as JSON and read back exactly. Reading trusts nothing: the type of every member is checked, and
-whatever is wrong raises MetadataError, never another error.
+A header is written as JSON and read back exactly. Reading checks the type of every member; any fault raises
+MetadataError, never another error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pictures of the skipped files: ``geoskip.report(df).scans[0].plot_map()``.
 
-Needs matplotlib (``pip install 'geoskip[plot]'``), which is imported when a picture is asked for. Borders come with the
+Needs matplotlib (``pip install 'geoskip[plot]'``), which is imported when a picture is drawn. Borders come with the
 package: no tiles, no network.
 
 One picture of a scan: its files' boxes, kept and skipped, the query's shape, the matching rows. The two colours are

@@ -1,6 +1,6 @@
 """The registry of properties of functions, declared by decorators.
 
-Four declarations, each returns its function unchanged and is validated when it is made:
+There are four declarations. Each returns its function unchanged and is validated at once:
 
 * :func:`maps` -- a predicate over a function, or a comparison of the function's value, mapped to a clause;
 * :func:`constant` -- a function that geoskip may evaluate when its arguments are literals;
@@ -10,17 +10,17 @@ Four declarations, each returns its function unchanged and is validated when it 
 A declaration binds to an *implementation*: the Catalyst class, or the Python function that was registered under the
 name. A function is given as one of
 
-* a :class:`Function`, a name together with the implementations meant (what libraries use);
+* a :class:`Function`, a name with the implementations that it refers to (used by libraries);
 * the Python function or UDF object itself;
-* a SQL name: it binds to the one implementation that geoskip first meets under that name, so that another function
-  registered under it later does not meet the mapping.
+* a SQL name: it binds to the first implementation that is found under that name, so that the mapping is not used for
+  another function that is registered under it later.
 
-A declaration repeated by the same module replaces the earlier one, so that a notebook's cell can be run twice. A
+A repeated declaration of the same module replaces the earlier one, so that a notebook cell can be run twice. A
 declaration that contradicts one of another module raises MappingError.
 
-:func:`mappings` opens a scope for tests; the current scope is one for the process, because the planning thread is
-not the user's. What fails at query time is put in *quarantine* (:meth:`Registry.leave_out`): it is not called until
-it is registered again or released.
+:func:`mappings` opens a scope for tests. The current scope is that of the process, because planning runs in another
+thread than the user's code. Functions that fail at query time are put in *quarantine* (:meth:`Registry.leave_out`):
+they are not called until they are registered again or released.
 """
 
 from __future__ import annotations

@@ -4,24 +4,25 @@
 the clauses of indexes and mappings for
 
 * the vertex itself;
-* the first condition that :data:`EQUIVALENT` makes of it, which is TRUE and FALSE where the vertex is (where the vertex
-  is NULL it may be anything, which is all that verdicts of TRUE and FALSE need);
-* each condition that :data:`IMPLIED` makes of it, which is TRUE for every row for which the vertex is TRUE.
+* the first condition that a rule in :data:`EQUIVALENT` returns for it, which is TRUE and FALSE for the same rows as the
+  vertex (where the vertex is NULL, it may have any value: verdicts of TRUE and FALSE need no more);
+* each condition that a rule in :data:`IMPLIED` returns for it, which is TRUE for every row for which the vertex is
+  TRUE.
 
 Each rule states why it holds.
 
 Declared properties (:func:`geoskip.declare`):
 
-* *Inverse*: ``inverse(f(x)) == x`` for every x, so ``f(x) = 5`` implies ``x = inverse(5)``, whatever index x has. An
-  inverse that reads something else by now than when it was declared implies nothing.
+* *Inverse*: ``inverse(f(x)) == x`` for every x, so ``f(x) = 5`` implies ``x = inverse(5)``, for any index over x. If
+  globals that an inverse reads have changed since its declaration, it implies nothing.
 * *Null in, null out*: every condition that needs a value of f needs values of all of its arguments.
 
-Days: Spark turns ``to_date(s, 'yyyy-MM-dd') >= DATE'2024-04-01'`` and ``CAST(ts AS date) = ...`` into comparisons of
-the time itself, which an index over the day does not serve. The day of a time is ``floor((time + offset) / 24 h)``. In
-UTC and at a fixed offset it rises with the time. Elsewhere the offset is not known here, only that it lies within 18
-hours of UTC, as Java's do: from ``x >= L`` follows that the day of x is not before that of L at -18 hours, whatever the
-clocks did in between. The conditions hold for every row for which the comparison is TRUE, and say nothing about FALSE
-and NULL.
+Days: Spark rewrites ``to_date(s, 'yyyy-MM-dd') >= DATE'2024-04-01'`` and ``CAST(ts AS date) = ...`` to comparisons of
+the timestamp itself, which an index over the day does not support. The day of a timestamp is
+``floor((time + offset) / 24 h)``. In UTC and at a fixed offset it is monotone in the timestamp. In other zones the
+offset is not known here, only that it lies within 18 hours of UTC, as in Java: ``x >= L`` implies that the day of x is
+not before that of L at -18 hours, whatever the clock changes in between. The conditions hold for every row for which
+the comparison is TRUE, and imply nothing about FALSE and NULL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Parquet footers: positions of a build's columns, and summaries from statistics.
 
-A file whose values Arrow and Spark would read differently raises :class:`ReadersDiffer`; Spark's own reader reads it.
+A file with values that Arrow and Spark would read differently raises :class:`ReadersDiffer`; Spark's own reader reads
+it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parameters that indexes choose from a sample of the dataset before its first build.
 
 :meth:`Index.prepare` chooses them. The sample is of at most 64 files spread over the listing, and of the columns of the
-indexes that choose alone. The build reads these files again as it reads the others. What is chosen may be better or
-worse, never wrong, so a file that cannot be read is left out.
+indexes that choose alone. The build reads these files again as it reads the others. The choice affects only
+effectiveness, never soundness, so a file that cannot be read is left out.
 """
 
 from __future__ import annotations

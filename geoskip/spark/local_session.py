@@ -1,4 +1,4 @@
-"""A session for one command: the active one, else one of its own whose output goes to a file."""
+"""A session for one command: the active one, else a new one that writes its output to a file."""
 
 from __future__ import annotations
 

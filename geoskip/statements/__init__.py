@@ -13,7 +13,7 @@ r"""Statements on skipping indexes in SQL: their grammar, without Spark.
     SHOW SKIPPING INDEXES [{ IN | FROM } database]
     EXPLAIN SKIPPING query
 
-    target   a table (catalog.db.`table`), a path ('/data/weather'), or a format's path (csv.`/data/log`)
+    target   a table (catalog.db.`table`), a path ('/data/weather'), or a path with a format (csv.`/data/log`)
     item     expression TYPE [(value, ..., parameter = value, ...)]   temp MINMAX, city PREFIX(length = 8)
              TYPE(expression, ..., value, ..., parameter = value, ...)   GEOBOX(lng, lat)
     value    a number, a string, TRUE, FALSE, NULL, a name, or a list of values in parentheses
@@ -22,10 +22,11 @@ r"""Statements on skipping indexes in SQL: their grammar, without Spark.
 >>> str(parse("DROP SKIPPING INDEX temp MINMAX ON weather").which[0].text)
 'minmax(temp)'
 
-An index type is named by its kind, in any case and with underscores at will (``VALUE_LIST``); its parameters are the
-fields of its class, so that a user's own registered type is available at once. An expression is passed on as text, for
-Spark to analyse. In ``TYPE(...)`` a lone literal is a parameter's value, and ``name = ...`` names a parameter: an
-equality that is to be indexed needs parentheses. The text of an index (``minmax(temp)``) is an item, too.
+An index type is given by its kind, in upper or lower case and with optional underscores (``VALUE_LIST``). Its
+parameters are the fields of its class, so that user-defined registered types need no further code. Expressions are
+passed on as text and analysed by Spark. In ``TYPE(...)`` a single literal is the value of a parameter, and
+``name = ...`` sets a parameter: to index an equality, put it in parentheses. The text of an index (``minmax(temp)``) is
+also an item.
 
 Keywords are recognised by their position and not reserved: a column may be called ``index``.
 """

@@ -1,14 +1,15 @@
 """Master keys: the protocol of a key management service, and a local key ring.
 
-A *master key* has a name and never leaves its keeper. The keeper wraps and unwraps *data keys*, which encrypt the data
-and are stored wrapped beside it (:mod:`geoskip.stores.encryption`). A key management service needs the two methods of
-:class:`pyarrow.parquet.encryption.KmsClient`::
+A *master key* has a name and never leaves the key management service, which wraps and unwraps *data keys*. Data keys
+encrypt the data and are stored wrapped beside it (:mod:`geoskip.stores.encryption`). A key management service needs the
+two methods of :class:`pyarrow.parquet.encryption.KmsClient`::
 
     class Kms:
         def wrap_key(self, key_bytes, master_key_identifier): ...  # bytes or text; whatever unwrap_key takes
         def unwrap_key(self, wrapped_key, master_key_identifier): ...  # the bytes; raises where it may not
 
-Neither ever gets data: each is called once for a data key, when a log begins and when a process first reads it.
+Neither method receives data: each is called once for a data key, when a log is created and when a process first reads
+it.
 """
 
 from __future__ import annotations

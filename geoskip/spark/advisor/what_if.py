@@ -1,8 +1,8 @@
 """Estimate what queries would read with indexes that are not built (Hyperspace's ``whatIf``).
 
 The proposed indexes summarise a random sample of the files (:mod:`geoskip.spark.advisor.file_sample`), and each query's
-conditions go through the planner over these summaries, as for a query that is run. What is known is not estimated: the
-files that a query reads now, with the indexes that exist and Spark's own partition pruning.
+conditions go through the planner over these summaries, as for a query that is run. The files that a query reads now,
+with the existing indexes and Spark's partition pruning, are known and not estimated.
 """
 
 from __future__ import annotations

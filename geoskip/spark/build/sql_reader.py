@@ -1,4 +1,4 @@
-"""Summaries by Spark's own aggregates, for clusters whose workers cannot run geoskip's Python tasks.
+"""Summaries by Spark's own aggregates, for clusters that cannot run geoskip's Python tasks.
 
 Bounds and counts of all indexes are one aggregation by file, and the distinct values of each value list another, cut
 off beyond the list's limit. The driver makes summaries of these few values by the index's own ``collect``, and puts the

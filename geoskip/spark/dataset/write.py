@@ -1,7 +1,7 @@
 """Writing a DataFrame as a dataset in a layout.
 
 The rows are arranged by :mod:`geoskip.spark.build.arrange`, written by Spark's own Parquet writer, and then indexed as
-any files are. Summaries are collected from the written files and not on the way: only those are known to be what a
+any files are. Summaries are collected from the written files and not while writing: only these are certain to be what a
 reader finds, and it is cheaper. Of 3,000,000 rows in 32 files, reading the indexed columns again took 2 % of the time
 of the write, and letting the rows pass through Python, where they could be summarised, 41 %. The layout is recorded in
 the metadata.

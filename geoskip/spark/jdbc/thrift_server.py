@@ -1,7 +1,7 @@
 """A Thrift server for JDBC clients in a Python driver with geoskip.
 
-The command ``geoskip thrift-server`` serves by it until it is interrupted. Each connection has a session of its own,
-with the functions that are registered in the driver's session.
+The command ``geoskip thrift-server`` serves by it until it is interrupted. Each connection has its own session, with
+the functions that are registered in the driver's session.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Translate Catalyst expressions, as JSON from the rule, to predicates.
 
-What is not known becomes a :class:`~geoskip.predicates.Call` with its implementing class where it is a function, else
-:class:`~geoskip.predicates.Opaque` with its columns. Nothing is lost by either: they keep every file unless a mapping
-knows them.
+An unsupported expression becomes a :class:`~geoskip.predicates.Call` with its implementing class if it is a function,
+else an :class:`~geoskip.predicates.Opaque` with its columns. Both are sound: they keep every file unless a mapping
+supports them.
 
 Expressions over collated strings compare wider than bytes (soundness rule 4): each is a call of a function that no
 rule knows, so that only ValueList is of use, which has Spark evaluate it.
