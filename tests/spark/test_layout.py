@@ -28,7 +28,7 @@ from geoskip.errors import (
 from geoskip.layout.ranks import ColumnRanks
 from geoskip.lifecycle.log import latest
 from geoskip.spark.build import arrange as arrange_module
-from geoskip.spark.build.arrange import arrange, partition_numbers
+from geoskip.spark.build.arrange import arrange, parquet_bytes, partition_numbers
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from tests.conftest import SOAK, same_as_off
 
@@ -318,6 +318,14 @@ def test_a_size_of_files_is_met_by_a_sample(spark: Any, places: Any, tmp_path: P
     assert (report.layout, report.overlap.overlapping, written.indexes) == ("zorder(lng, lat)", 0, ())
     indexed = geoskip.dataset(spark, tmp_path / "s", mergeSchema=True)  # no index was built with other options
     assert indexed.create_index(MinMax("lat")).layout.startswith("zorder(lng, lat)")
+
+
+def test_the_size_of_a_file_is_as_spark_encodes_its_columns(spark: Any, tmp_path: Path) -> None:
+    values = "xxhash64(id) / 7e18 AS value", "pmod(xxhash64(id, 1), 9) AS few", "concat(id % 7, uuid()) AS name"
+    frame = spark.range(2000).selectExpr(*values)
+    frame.coalesce(1).write.parquet(str(tmp_path / "one"))
+    (file,) = files_of(tmp_path / "one")
+    assert parquet_bytes(frame, pq.read_table(file)) == pytest.approx(Path(file).stat().st_size, rel=0.06)
 
 
 def test_a_dataframe_without_rows_is_written_with_its_columns(spark: Any, places: Any, tmp_path: Path) -> None:
