@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import GeoBox, KDTree, MetricDist, MinMax, Sort, ValueList, ZOrder
+from geoskip import BloomFilter, GeoBox, KDTree, MetricDist, MinMax, Sort, ValueList, ZOrder
 from geoskip.errors import (
     DatasetNotFoundError,
     GeoskipError,
@@ -188,6 +188,17 @@ def test_a_layout_is_foretold_before_it_is_written(
     assert sum(in_bytes) >= LEAST_HELD * len(in_bytes)
     assert foretold.bytes_after == pytest.approx(sum(path.stat().st_size for path in parquet_files(tmp_path)), rel=0.15)
     assert np.mean([abs(estimate.value - kept) for _, estimate, kept in pairs]) < 6
+
+
+def test_metadata_bytes_follow_from_both_halves_of_the_sample(spark: Any, tmp_path: Path) -> None:
+    for number in range(60):
+        ids = np.arange(2000) * 60 + number if number < 30 else [number] * 2000
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), tmp_path / f"{number:02}.parquet")
+    dataset = geoskip.dataset(spark, str(tmp_path))
+    frame = dataset.to_df()
+    found = geoskip.what_if(dataset, [BloomFilter("id")], queries=[frame.where("id = 5")], sample=0.4).metadata_bytes
+    built = dataset.create_index(BloomFilter("id")).metadata_bytes
+    assert found["bloomfilter(id)"] == pytest.approx(built["bloomfilter(id)"], rel=0.05)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
+from statistics import mean
 from uuid import uuid4
 
 import pyarrow as pa
@@ -101,13 +102,14 @@ class FileSample:
         if not names:
             return {}
         table = self.snapshot.files.table()
-        measured: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
-        for rows in sorted({table.num_rows // 2, table.num_rows} - {0}):
-            sizes = self.encoded_bytes(table.slice(0, rows))
-            for name in names:
-                measured[name].append((rows, sizes[name]))
+        whole, half = table.num_rows, table.num_rows // 2
+        pieces = {half: (table.slice(0, half), table.slice(whole - half)), whole: (table,)}  # files are in some order
+        sizes = {rows: [self.encoded_bytes(piece) for piece in some] for rows, some in pieces.items() if rows}
         indexed = round(len(self.state.files) * table.num_rows / max(1, len(self.files)))
-        return {name: scaled_size(sizes, max(indexed, table.num_rows)) for name, sizes in measured.items()}
+        found = {
+            name: [(rows, round(mean(each[name] for each in some))) for rows, some in sizes.items()] for name in names
+        }
+        return {name: scaled_size(measured, max(indexed, whole)) for name, measured in found.items()}
 
     def encoded_bytes(self, table: pa.Table) -> Mapping[str, int]:
         """Bytes of each column of a files table as the dataset's store writes it.
