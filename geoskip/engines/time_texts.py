@@ -108,11 +108,14 @@ def is_utc(zone: str | None) -> bool:
 
 
 def instant_of(local: int, zone: str | None) -> int | None:
-    """The instant of a local time in a zone; None for an unknown zone, and a time skipped or repeated."""
+    """The instant of a local time in a zone; None for an unknown zone, and a time skipped or repeated.
+
+    None too before 1970, of which the engines' data bases of zones differ.
+    """
     if is_utc(zone):
         return local
     found = zone_of(zone) if zone else None
-    if found is None:
+    if found is None or local < 0:
         return None
     try:
         naive = _EPOCH + timedelta(microseconds=local)
