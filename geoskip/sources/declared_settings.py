@@ -1,7 +1,7 @@
 """Definitions of the settings that geoskip itself reads: name, default, accepted values, meaning.
 
-Sessions are validated against these definitions, and the table of the guide is generated from them (``python -m
-geoskip.sources.declared_settings``).
+Sessions are validated against these definitions, and the table of the guide is generated from them
+(``python -m geoskip.sources.declared_settings``).
 """
 
 from __future__ import annotations
