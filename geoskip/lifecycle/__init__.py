@@ -1,5 +1,5 @@
 """Operations on a dataset's indexes: the operation log, the verbs and concurrent writers.
 
-Engine-free: an engine implements :class:`geoskip.lifecycle.refresh.DatasetAccess`, and tests run the whole protocol,
-with races and crashes, without one.
+Independent of Spark: an engine implements :class:`geoskip.lifecycle.refresh.DatasetAccess`, and tests run the whole
+protocol, with races and crashes, without an engine.
 """

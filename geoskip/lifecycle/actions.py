@@ -30,7 +30,7 @@ from geoskip.metadata import Header, IndexEntry, Snapshot, conform, files_schema
 from geoskip.stores.base import Store
 
 _ENTRIES_KEPT = 1000
-"""Entries of the log that a vacuum keeps, however old."""
+"""Number of newest log entries that a vacuum keeps, whatever their age."""
 
 
 def delete(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def delete(store: Store, which: Sequence[str] = (), *, by: str | None = None) ->
 def restore(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
     """Take deleted indexes into use again (default: all); returns their texts.
 
-    Files that were indexed while an index was deleted have no summaries of it, and are read.
+    Files that were indexed while the index was deleted have no summaries of it, and are always read.
     """
     return _move(store, Verb.RESTORE, which, "deleted", "entries", ("deleted", "in use already"), by)
 
@@ -49,7 +49,7 @@ def restore(store: Store, which: Sequence[str] = (), *, by: str | None = None) -
 def _move(
     store: Store, verb: Verb, which: Sequence[str], source: str, target: str, words: tuple[str, str], by: str | None
 ) -> tuple[str, ...]:
-    """Move indexes from one list of the header to the end of another, which messages call ``words``."""
+    """Move indexes from one list of the header to the end of another; messages call the lists ``words``."""
     moved: list[str] = []
     first = _require_index(store, latest(store))
 
@@ -83,9 +83,9 @@ def _check_known(chosen: Sequence[str], then: Header, now: Header, after: Sequen
 
 
 def optimize(store: Store, *, by: str | None = None) -> Header | None:
-    """Merge the parts of the metadata into one, its rows sorted by path; None where there is one already.
+    """Merge the parts of the metadata into one, its rows sorted by path; None if there is only one.
 
-    The files of a folder are often alike, so that this order packs better.
+    Files of one folder often have similar summaries, so that this order compresses better.
     """
 
     def attempt(turn: CommitAttempt) -> Commit | None:
@@ -105,7 +105,7 @@ def optimize(store: Store, *, by: str | None = None) -> Header | None:
 class Vacuumed:
     """The indexes, snapshots and leftovers that a vacuum removed.
 
-    ``leftovers`` counts files, or other objects of the store, that no snapshot uses: of removed snapshots, and of
+    ``leftovers`` counts files, or other objects of the store, that no snapshot uses: those of removed snapshots and of
     crashed writers.
     """
 
@@ -118,10 +118,10 @@ def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuume
     """Remove deleted indexes, snapshots replaced longer than ``retain`` ago, and leftovers.
 
     Indexes deleted after the vacuum began are kept. A query that was planned with a removed snapshot reads every file.
-    The vacuum commits a snapshot first, so that a live writer that was taken for dead loses the race, and cannot commit
-    the parts that are removed then.
+    The vacuum commits a snapshot before it removes parts: a running writer that was wrongly considered dead then loses
+    the race, and cannot commit removed parts.
 
-    On a full disk, where nothing can be written, old snapshots are removed first.
+    If the disk is full, old snapshots are removed before anything is written.
     """
     if retain < timedelta(0):
         raise InvalidSpecificationError(f"vacuum_index(retain=) takes a time that is not negative, got {retain}")
@@ -146,8 +146,8 @@ def _is_full(error: BaseException) -> bool:
 def _make_room(store: Store, retain: timedelta) -> Vacuumed:
     """Remove old snapshots and leftovers without an entry in the log.
 
-    This commits no snapshot. So the leftovers of writers that were taken for dead or cancelled are kept, as those of
-    running ones: they may not know it yet, and could commit.
+    Since this commits no snapshot, the leftovers of cancelled writers and of those considered dead are kept too: such a
+    writer may still be running, and could commit.
     """
     log = Log(store, store.begin())
 
@@ -165,7 +165,7 @@ def _make_room(store: Store, retain: timedelta) -> Vacuumed:
 
 
 def _vacuum(store: Store, retain: timedelta, by: str | None, first: Vacuumed | None = None) -> Vacuumed:
-    """Vacuum as a logged operation; the result includes what was removed ``first``."""
+    """Vacuum as a logged operation; the result includes the removals of ``first``."""
     before = first or Vacuumed((), (), 0)
     indexes: list[str] = []
     doomed = [entry.name for entry in _require_index(store, latest(store)).header.deleted]
@@ -197,10 +197,10 @@ def _vacuum(store: Store, retain: timedelta, by: str | None, first: Vacuumed | N
 
 
 def rotate(store: Store, *, by: str | None = None) -> Header | None:
-    """Wrap the data keys by the newest versions of their master keys; None where there are no metadata.
+    """Wrap the data keys with the newest versions of their master keys; None if there are no metadata.
 
-    This adds a snapshot with the same parts. The older versions are needed until a vacuum has removed the snapshots and
-    entries before it.
+    This adds a snapshot with the same parts. The older key versions are needed until a vacuum has removed the earlier
+    snapshots and log entries.
     """
     number = store.latest()
     if number is None:
@@ -222,7 +222,7 @@ def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[s
     store
         The metadata.
     empty
-        The header of a dataset without indexes, committed where there is no snapshot, so that the first ``create``
+        The header of a dataset without indexes, committed if there is no snapshot, so that a running first ``create``
         cannot commit.
     by
         The engine and its version, for the log.
@@ -230,7 +230,7 @@ def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[s
     Returns
     -------
     list[dict[str, Any]]
-        The cancelled operations as the log had them, without those that have committed.
+        The log entries of the cancelled operations, without those that have committed.
     """
     if store.identity() is None:
         return []
@@ -268,7 +268,7 @@ def _require_index(store: Store, snapshot: Snapshot | None) -> Snapshot:
 def _choose(
     which: Sequence[str], among: Sequence[IndexEntry], others: Sequence[IndexEntry], what: str, instead: str
 ) -> tuple[str, ...]:
-    """The named indexes, all if none is named; raises NotIndexedError for names that are not ``among``."""
+    """The named indexes, or all if none is named; raises NotIndexedError for a name not in ``among``."""
     names = [entry.name for entry in among]
     spelt = {_without_quotes(name): name for name in names}
     which = [name if name in names else spelt.get(_without_quotes(name), name) for name in which]
@@ -285,12 +285,12 @@ def _choose(
 
 
 def _without_quotes(name: str) -> str:
-    """Text of an index without back-quotes but those of names with dots, where they have a meaning."""
+    """Text of an index without back-quotes, except around names with dots, which need them."""
     return re.sub(r"`([^`.]*)`", r"\1", name)
 
 
 def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
-    """The snapshots replaced so long ago; for a successor that cannot be read the next one decides."""
+    """The snapshots replaced longer than ``retain`` ago; unreadable successors count by the next one."""
     created: dict[int, str] = {}
     numbers = store.snapshots()
     for number in numbers:
@@ -306,9 +306,9 @@ def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
 
 
 def _finished_before(log: Log, retain: timedelta) -> list[int]:
-    """The entries to remove: old ones beyond a thousand, and heartbeats of closed operations.
+    """The log entries to remove: old ones beyond the newest thousand, and heartbeats of closed operations.
 
-    Entries of the last minute are kept: a slower writer counts as dead, and will not create an entry of that number.
+    Entries of the last minute are kept: a writer that is slower counts as dead, so that no removed number is reused.
     """
     least = max(LEASE, retain.total_seconds())
     entries = log.entries()

@@ -16,21 +16,22 @@ operation writes one when it begins (its transient state), some while it runs (h
     }
 
 ``base`` is the latest snapshot when the operation began, ``snapshot`` the one that it committed; ``ended`` marks its
-last entry. ``open`` lists the operations under way after the entry. Since each entry repeats it, a writer needs the
-newest entry alone, however long the log is; and since a number is given once, each entry was written in knowledge of
-the one before. Entries of earlier versions may also have ``waits``, and in ``open`` a ``ticket`` and a ``turn``: they
+last entry. ``open`` lists the running operations after the entry. Since each entry repeats this list, a writer reads
+only the newest entry, however long the log is; and since entry numbers are unique, the writer of each entry has read
+the previous one. Entries of earlier versions may also have ``waits``, and in ``open`` a ``ticket`` and a ``turn``: they
 are ignored.
 
-*The snapshot decides.* An operation commits by creating a snapshot that names it; the log reports it before and after.
-Where a process dies between the two, the next writer finds the snapshot and writes the missing entry; where there is
-none it writes that the operation was rolled back. A log that cannot be written stops a verb before it begins, never one
-that has committed.
+*The snapshot decides.* An operation commits by creating a snapshot with its id; log entries precede and follow it. If a
+process dies before its last entry, the next writer looks for the snapshot: if it exists, that writer adds the missing
+entry, otherwise an entry that the operation was rolled back. If the log cannot be written, a verb fails before it
+begins, but never after it has committed.
 
-*Dead operations*: at once those whose process on this machine is gone, and those of this process that are over and
-could not be logged; all others when their last heartbeat is more than a minute from now, in either direction, since
-clocks may be set back. Taking a live operation for dead harms that operation alone: its commit is refused.
+*Dead operations*. If the process of an operation was on this machine and is gone, or an operation of this process has
+ended without its last entry, it is dead at once. All others are dead when their last heartbeat differs from now by more
+than a minute, in either direction, since clocks may be set back. If a running operation is considered dead by mistake,
+only its own commit is refused.
 
-:func:`history` is the log as a table, a row an operation.
+:func:`history` returns the log as a table with one row for each operation.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ LEASE = 60.0
 """Seconds without a heartbeat after which an operation on another machine counts as dead."""
 _LONGEST_PAUSE = 0.05
 _FEWEST = 10
-"""Lost races before a writer gives up, however long an attempt takes."""
+"""Number of lost races below which no writer gives up, however long an attempt takes."""
 _HALF_WRITTEN = 0.5
-"""Seconds to wait for a newest entry that cannot be read: some file systems show files before they are complete."""
+"""Seconds to wait for an unreadable newest entry: some file systems list files before they are complete."""
 
 UNTOLD: set[str] = set()
 """Operations of this process whose last entry could not be written, as on a full disk."""
@@ -79,7 +80,7 @@ class RaceLosses:
     _since: float = 0.0
 
     def count(self) -> bool:
-        """Count one more lost race; returns False where the writer should give up."""
+        """Count one more lost race; returns False if the writer should give up."""
         now = time.monotonic()
         self._since = self._since if self.number else now
         self.number += 1
@@ -102,13 +103,13 @@ class Log:
         self._read: tuple[int, Mapping[str, Entry]] | None = None
 
     def open(self) -> Mapping[str, Entry]:
-        """The operations under way, by id: those that have begun and were not closed."""
+        """The running operations by id: those that have begun and were not closed."""
         return self._newest()[1]
 
     def append(self, make: Callable[[Mapping[str, Entry]], dict[str, Any] | None]) -> dict[str, Any] | None:
-        """Append an entry, made from the open operations; made again after each race lost to another writer.
+        """Append the entry that ``make`` returns for the open operations; call it again after each lost race.
 
-        Returns None where ``make`` does. An entry with ``ended`` closes its operation. Raises ConflictError if the log
+        Returns None if ``make`` does. An entry with ``ended`` closes its operation. Raises ConflictError if the log
         was dropped, or races were lost for longer than the store's ``tries_for``.
         """
         losses = RaceLosses(self.store.tries_for)
@@ -208,7 +209,7 @@ def now() -> str:
 
 
 def age(when: str) -> float:
-    """Seconds since a time, negative for the future; 0 for a text that is no time."""
+    """Seconds since a time, negative for the future; 0 for a text that is not a time."""
     try:
         return (datetime.now(UTC) - datetime.fromisoformat(when)).total_seconds()
     except (TypeError, ValueError):
@@ -216,7 +217,7 @@ def age(when: str) -> float:
 
 
 def is_dead(operation: Entry) -> bool:
-    """True if no process carries the open operation on."""
+    """True if the process of the open operation is gone or its heartbeat has stopped."""
     owner = operation.get("who") or {}
     if (owner.get("host"), owner.get("machine")) == (who()["host"], _machine()):
         process = owner.get("process")
@@ -259,7 +260,7 @@ def versions() -> dict[str, str]:
 
 
 def _start_time(process: int) -> str | None:
-    """Start time of a process, to tell it from a later one of its number; None without one."""
+    """Start time of a process, which a later one with the same number does not have; None if it is gone."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text("ascii", "replace")
         fields = stat.rpartition(")")[2].split()
@@ -280,7 +281,7 @@ def _start_time(process: int) -> str | None:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """An identifier of this machine, or of a container with process numbers of its own."""
+    """An identifier of this machine, or of a container with its own process numbers."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot[:8]} {os.readlink('/proc/self/ns/pid')}"
@@ -288,7 +289,7 @@ def _machine() -> str:
 
 
 def latest(store: Store) -> Snapshot | None:
-    """Load the latest snapshot, or None; again, if a vacuum removes it while it is read.
+    """Load the latest snapshot, or None; retries if a vacuum removes it during the read.
 
     Raises MetadataError if it cannot be read.
     """
@@ -298,7 +299,7 @@ def latest(store: Store) -> Snapshot | None:
             return None
         try:
             return store.load(number)
-        except MissingKeyError:  # others can read it: a repair must not replace it
+        except MissingKeyError:  # users with the key can read it: a repair must not replace it
             raise
         except MetadataError as error:
             if store.latest() == number:
@@ -321,13 +322,13 @@ class HistoryRow:
     Attributes
     ----------
     state
-        The final state, or ``running: ...`` or ``dead: ...`` while there is no last entry.
+        The final state; ``running: ...`` or ``dead: ...`` if there is no last entry.
     base, snapshot
-        Numbers of the latest snapshot when it began, and of the one that it committed.
+        Numbers of the latest snapshot when the operation began, and of the one that it committed.
     files_read, files_added, files_removed, files_kept
-        Counts of files: read, indexed (new or changed), without metadata now, and with the metadata that they had.
+        Numbers of files: read; indexed (new or changed); whose rows were removed; whose rows were kept.
     bytes
-        Bytes of the data that were indexed.
+        Total bytes of the indexed files.
     """
 
     operation: str
@@ -349,16 +350,16 @@ class HistoryRow:
 
 
 def history(store: Store) -> list[HistoryRow]:
-    """The operations, oldest first; those without an entry in the log by their snapshots.
+    """The operations, oldest first; those without a log entry are taken from their snapshots.
 
-    Raises MissingKeyError where no operation can be read without a key, so that the result is not mistaken for none.
+    Raises MissingKeyError if no operation can be read without a key, so that the log does not seem empty.
     """
     identity = store.identity()
     if identity is None:
         return []
     refused = None
     try:
-        latest(store)  # its keys open older entries too
+        latest(store)  # its keys decrypt older entries too
     except MissingKeyError as error:
         refused = error
     except MetadataError:
@@ -372,7 +373,7 @@ def history(store: Store) -> list[HistoryRow]:
     running = log.open()
     rows = {name: _row(name, entries, running) for name, entries in groups.items()}
     for row in _unlogged_rows(store, {row.snapshot for row in rows.values()}):
-        logged = rows.get(row.operation)  # committed, and its last entry is missing
+        logged = rows.get(row.operation)  # committed, but its last entry is missing
         rows[row.operation or str(row.snapshot)] = replace(logged, state=DONE, snapshot=row.snapshot) if logged else row
     return sorted(rows.values(), key=lambda row: row.began)
 
@@ -412,7 +413,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
 
 
 def _unlogged_rows(store: Store, logged: Iterable[int | None]) -> list[HistoryRow]:
-    """Snapshots without an entry: older than the log, or of a writer that died right after its commit."""
+    """Rows of snapshots without a log entry: older than the log, or their writer died after the commit."""
     rows = []
     for number in set(store.snapshots()) - set(logged):
         with suppress(MetadataError):

@@ -1,22 +1,22 @@
 """Create and refresh: the verbs that read data, from the listing to the commit.
 
-1. ``DatasetAccess.listing()`` returns the :class:`Listing`: the files of now.
+1. ``DatasetAccess.listing()`` returns the :class:`Listing`: the current files.
 2. :meth:`SnapshotDiff.of` compares it with the latest snapshot: which rows are fresh, which files are stale.
-3. :class:`BuiltSummaries` reads the summaries that are missing (:class:`BuildResult`), each at most once.
-4. :class:`RefreshPlan` lays them over the snapshot, as a :class:`~geoskip.lifecycle.transaction.Commit` (another set of
-   indexes) or an :class:`~geoskip.lifecycle.transaction.Amend` (the same indexes).
+3. :class:`BuiltSummaries` reads the missing summaries (:class:`BuildResult`), each at most once.
+4. :class:`RefreshPlan` merges them into the snapshot, as a :class:`~geoskip.lifecycle.transaction.Commit` (another set
+   of indexes) or an :class:`~geoskip.lifecycle.transaction.Amend` (the same indexes).
 
-Where a concurrent commit wins the race, steps 2 to 4 run again on its snapshot. Built summaries are keyed by file
+If a concurrent commit wins the race, steps 1 to 4 run again on its snapshot. Built summaries are keyed by file
 fingerprint and by the *meaning* of an index (specification, expressions, dependencies), so no data is read twice:
 
-* a file that has changed or vanished loses its row; files that this handle does not list keep theirs;
+* the row of a file that has changed or vanished is removed; rows of files that this handle does not list are kept;
 * **a row is complete or missing**: a file without a summary of an index that others have built meanwhile gets no row,
-  counts as not indexed, and is found by the next pass;
-* rows that the concurrent commit has made are kept where the fingerprint is the same.
+  counts as not indexed, and is indexed by the next pass;
+* rows of the concurrent commit are kept if the fingerprint is the same.
 
-No row is lost by this, since a file without metadata is read, and no file has two rows, since rows are keyed by path.
-ConflictError is raised instead of replacing an index of the same name and another meaning, and where no index is in
-use any more.
+No row of the data is lost by this, since a file without metadata is read; and no file has two rows in the table, since
+these are keyed by path. ConflictError is raised instead of replacing an index of the same name and another meaning, and
+NotIndexedError if no index is in use any more (a transaction turns it into ConflictError after a concurrent commit).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Key = tuple[str, int, int]
 """A file and its fingerprint: path, size and modification time."""
 _ATTEMPTS_THAT_READ = 3
-"""Attempts that read data; after more lost races missing files are left to a later pass, so that a commit is quick."""
+"""Number of attempts that read data; later ones leave missing files to the next pass, so that they commit quickly."""
 _NAMES_PENDING = 100
 
 
 class Listing(NamedTuple):
-    """The files of a dataset now, as columns of equal length; paths are relative to the dataset's root."""
+    """The current files of a dataset, as columns of equal length; paths are relative to its root."""
 
     path: pa.Array
     size: pa.Array
@@ -73,13 +73,13 @@ class DatasetAccess(Protocol):
         """List the files."""
 
     def etags(self, paths: Sequence[str]) -> Sequence[str | None]:
-        """The entity tags of files now, which tell contents apart; None where the file system has none."""
+        """The current entity tags of files, which differ if the contents do; None if the file system has none."""
 
     def sees(self, paths: pa.Array) -> pa.Array:
         """A boolean for each path: True if this handle would list the file, False for files of other handles."""
 
     def changed_indexes(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
-        """Indexes that would be built otherwise now, with the setting or function that changed."""
+        """Indexes that would be built differently now, with the setting or function that changed."""
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         """Collect the summaries of some files in one job."""
@@ -93,7 +93,7 @@ def difference(one: IndexEntry, other: IndexEntry, first: str = "then", second: 
     one, other
         Entries of the same name.
     first, second
-        What the message calls the two.
+        Names of the two entries in the message.
     """
     read, reads = ({name for name, _ in entry.columns} for entry in (one, other))
     if read != reads:
@@ -128,14 +128,14 @@ class SnapshotDiff:
 
     @classmethod
     def of(cls, snapshot: Snapshot, data: DatasetAccess, *, closely: bool = True) -> SnapshotDiff:
-        """Compare a snapshot with the files of now.
+        """Compare a snapshot with the current files.
 
         Parameters
         ----------
         snapshot, data
-            The snapshot, and the dataset that is listed.
+            The snapshot, and the dataset to list.
         closely
-            Compare entity tags too; False where they were compared a moment ago.
+            Compare entity tags too; False if they have just been compared.
         """
         listing = data.listing()
         files = snapshot.files
@@ -165,7 +165,7 @@ class SnapshotDiff:
 
 @dataclass
 class BuiltSummaries:
-    """The summaries that an operation has read so far, by file and fingerprint, with their entries."""
+    """The summaries that an operation has collected so far by file and fingerprint, with their entries."""
 
     data: DatasetAccess
     rows: dict[Key, FileRow] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class BuiltSummaries:
     read: int = 0
 
     def rows_of(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[FileRow | None]:
-        """The row of each file, None unless it has a summary (which may be null) of each of these indexes."""
+        """The row of each file, or None if it lacks a summary of one of these indexes; a null summary counts."""
         made = [self.made.get(entry.name) for entry in entries]
         if not all(was and means_the_same(was, entry) for was, entry in zip(made, entries, strict=True)):
             return [None] * len(keys)
@@ -185,7 +185,7 @@ class BuiltSummaries:
         return [row if row is not None and names <= row.summaries.keys() else None for row in rows]
 
     def complete(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[FileRow]:
-        """The rows of the files that have a summary of each of these indexes."""
+        """The rows that have a summary of each of these indexes."""
         return [row for row in self.rows_of(keys, entries) if row is not None]
 
     def add(self, entries: Sequence[IndexEntry], keys: Sequence[Key]) -> None:
@@ -218,18 +218,18 @@ class RefreshPlan:
         The summaries built so far, for all attempts.
     wanted
         The indexes to build for every file: the new ones of a create, all for a full refresh, none for an incremental
-        one. An index in use whose meaning has changed gets no summaries of new files in a create; in a refresh these
-        files get no row.
+        one. If the meaning of another index in use has changed, new files get no summaries of it in a create, and no
+        row in a refresh.
     renew
-        Whether ``wanted`` are the indexes that exist: one that was deleted meanwhile is left out.
+        True if ``wanted`` are existing indexes: those deleted meanwhile are left out.
     quick
         Read nothing: remove the rows of changed files, and count the files without metadata.
     known
-        The indexes that existed when ``wanted`` was made. Default: those of the first attempt.
+        The indexes that existed when ``wanted`` was computed. Default: those of the first attempt.
     diff
         The difference computed by the caller, used once if the snapshot is still the latest.
     layout
-        The layout to record, as JSON. Default: the recorded one stays.
+        The layout to record, as JSON. Default: keep the recorded one.
     """
 
     build: BuiltSummaries
@@ -241,14 +241,14 @@ class RefreshPlan:
     layout: Mapping[str, Any] | None = None
 
     def __call__(self, attempt: CommitAttempt, distrusted: Mask | None = None) -> Commit | Amend | NoChange | None:
-        """The next snapshot, None where the latest is as it should be.
+        """The next snapshot, or None if the latest needs no change.
 
         Parameters
         ----------
         attempt
             The latest snapshot, and the number of races lost.
         distrusted
-            Rows of the snapshot to treat as those of changed files, a boolean each.
+            One boolean for each row of the snapshot: True to treat it as the row of a changed file.
         """
         snapshot, data = attempt.snapshot, self.build.data
         may_read = attempt.number < _ATTEMPTS_THAT_READ
@@ -289,7 +289,7 @@ class RefreshPlan:
         return bool(self.diff.stale or snapshot.header.pending) or not bool(stays.all())
 
     def _check(self, header: Header) -> None:
-        """Raise where this cannot be laid over what others have committed."""
+        """Raise an error if the result cannot be merged into a snapshot with this header."""
         here = self.build.data.header().source
         for name in ("class", "options") if header.has_indexes else ():
             if header.source.get(name) != here.get(name):
@@ -314,7 +314,7 @@ class RefreshPlan:
                 )
 
     def _diff_of(self, snapshot: Snapshot) -> SnapshotDiff:
-        """The difference to the files of now, computed already if it was of this snapshot."""
+        """The difference to the current files; reuses the one computed for this snapshot, if any."""
         if self.diff is not None and self.diff.snapshot is snapshot:
             return self.diff
         return SnapshotDiff.of(snapshot, self.build.data)
@@ -347,7 +347,7 @@ class RefreshPlan:
         return Amend(replace(old, pending=pending), pa.array(~stays), pa.table({}), details)
 
     def _overlay_rows(self, diff: SnapshotDiff, entries: Sequence[IndexEntry], stays: Mask) -> Amend | NoChange | None:
-        """The same columns: the rows that stay, then those of the stale files."""
+        """Keep the columns: the rows that stay, then those of the stale files."""
         old = diff.snapshot.header
         added = self.build.complete(diff.stale, entries)
         if not added and stays.all() and not old.pending:
@@ -364,7 +364,7 @@ class RefreshPlan:
         added: Sequence[FileRow],
         stays: Mask,
     ) -> Commit:
-        """More columns: old rows of files with new summaries, rows of other handles, then the added rows."""
+        """Add columns: old rows of files with new summaries, rows of other handles, then the added rows."""
         snapshot, is_fresh = diff.snapshot, diff.is_fresh
         before = {entry.name: entry for entry in snapshot.header.stored}
         keys = {key[0]: key for key in diff.listing.files()}
@@ -412,5 +412,5 @@ class RefreshPlan:
 
 
 def left_over(snapshot: Snapshot, build: BuiltSummaries, *, closely: bool = True) -> list[Key]:
-    """The files of now without a row, except those that the build has tried without success."""
+    """The current files without a row, except those that the build has tried without success."""
     return [key for key in SnapshotDiff.of(snapshot, build.data, closely=closely).stale if key not in build.tried]

@@ -1,17 +1,18 @@
 """One operation, from its first entry in the log to its last: the protocol that every verb follows.
 
-1. Operations whose process is gone are closed: rolled back, or done where their snapshot exists.
+1. Dead operations are closed: as done if their snapshot exists, else as rolled back.
 2. An entry in the transient state is created; a heartbeat follows every few seconds while the operation runs.
-3. The verb looks at the latest snapshot and returns the next one.
-4. The log is read: the operation may have been cancelled or taken for dead.
+3. The verb reads the latest snapshot and returns the next one.
+4. The log is read: the operation may have been cancelled or considered dead.
 5. The store commits, if the latest snapshot is still that of step 3. Otherwise the verb tries again from step 3 after
-   a random pause, with the list of commits it lost against. :data:`geoskip.lifecycle.verbs.COMPATIBLE` decides what
-   becomes of it; where the two contradict each other, the error names the other operation.
+   a random pause, with the list of commits that won the race. :data:`geoskip.lifecycle.verbs.COMPATIBLE` defines how it
+   continues; if the two contradict each other, the error names the other operation.
 6. An entry in a final state is created.
 
 Step 4 comes after step 3 has read the latest snapshot, and a cancellation is logged before its snapshot is committed:
-an operation that does not see its cancellation in step 4 fails in step 5, repeats step 4, and sees it. A crash before 5
-leaves the old snapshot, one after it the new; a crash between 5 and 6 is mended by step 1 of the next operation.
+an operation that misses its cancellation in step 4 fails in step 5, and finds it when it repeats step 4. A crash before
+step 5 leaves the old snapshot, one after it the new. After a crash between 5 and 6, step 1 of the next operation writes
+the missing entry.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class CommitAttempt:
 
 Result = Commit | Amend | Rewrap
 Attempt = Callable[[CommitAttempt], Result | NoChange | None]
-"""A verb: the next snapshot, or None where nothing is to be done."""
+"""A function that returns the next snapshot, or None if nothing is to be done."""
 
 
 def perform(
@@ -127,15 +128,15 @@ def perform(
     parameters, by
         For the log: the arguments of the verb, and the engine with its version.
     since
-        Number of the snapshot that the caller has looked at, 0 for none; later commits count as concurrent. Default:
-        the latest snapshot when the operation begins.
+        Number of the snapshot that the caller has read, 0 for none; later commits count as concurrent. Default: the
+        latest snapshot when the operation begins.
     unreadable
         Treat a latest snapshot that cannot be read as none, and commit after it.
 
     Returns
     -------
     Header | None
-        The header of the new snapshot, None where ``attempt`` found nothing to do.
+        The header of the new snapshot, or None if ``attempt`` found nothing to do.
 
     Raises
     ------
@@ -163,7 +164,7 @@ def store_errors(store: Store) -> Iterator[None]:
 
 
 class Operation:
-    """A running verb, as a context manager: the log has it as open while the block runs."""
+    """A running verb, as a context manager: it is open in the log while the block runs."""
 
     def __init__(
         self, store: Store, verb: Verb, parameters: Mapping[str, Any], by: str | None, since: int | None = None
@@ -215,7 +216,7 @@ class Operation:
         attempt
             Returns the next snapshot; called again after each lost race.
         final
-            Write the last entry of the log after the commit; otherwise :meth:`end` does.
+            Write the last entry of the log after the commit; otherwise the caller calls :meth:`end`.
         unreadable
             Treat a latest snapshot that cannot be read as none, and commit after it.
         """
@@ -268,7 +269,7 @@ class Operation:
         self._append_last(DONE, **details)
 
     def check_open(self) -> None:
-        """Raise ConflictError if another process has closed the operation: cancelled it, or taken it for dead."""
+        """Raise ConflictError if another process has closed the operation, as cancelled or as dead."""
         if self.id in self.log.open():
             return
         self.log.check_identity()
@@ -298,14 +299,14 @@ class Operation:
         losses.pause()
 
     def _conflict(self, error: GeoskipError, winners: Sequence[ConcurrentCommit]) -> GeoskipError:
-        """The error of an attempt, with the names of the concurrent commits that caused it."""
+        """The error of an attempt, with the names of the concurrent commits that may have caused it."""
         reasons = [one for one in winners if COMPATIBLE[self.verb, one.verb].unless] or winners
         if not reasons:
             return error
         return ConflictError(f"this {self.verb} came after {' and '.join(map(str, reasons))}: {error}")
 
     def _commits_between(self, before: int | None, current: int | None) -> tuple[ConcurrentCommit, ...]:
-        """The operations of the snapshots after one and up to another, without those that cannot be read."""
+        """The operations of the snapshots after ``before`` up to ``current``; unreadable ones are left out."""
         commits = []
         for number in self.store.snapshots() if before != current else ():
             if (before or 0) < number <= (current or 0):
@@ -326,7 +327,7 @@ class Operation:
         return self.store.amend(header, result.removed, result.added, expected=expected)
 
     def _is_discreet(self) -> bool:
-        """True if the log must not name anything of the data, now or when the operation began."""
+        """True if the log must contain no names from the data, now or when the operation began."""
         return self._was_discreet or self.store.discreet
 
     def _entry(self, state: str, **more: Any) -> dict[str, Any]:
@@ -345,7 +346,7 @@ class Operation:
         }
 
     def _append_last(self, state: str, **more: Any) -> None:
-        """Write the last entry; the next writer makes up for one that cannot be written."""
+        """Write the last entry; if that fails, the next writer closes the operation."""
         self._has_ended = True
         self._stop.set()
         seconds = round(time.monotonic() - self._started, 3)
@@ -366,7 +367,7 @@ class Operation:
 
 
 def close_the_dead(log: Log) -> None:
-    """Close the open operations whose process is gone."""
+    """Close the open operations that are dead."""
     for name, operation in log.open().items():
         if name in UNTOLD or is_dead(operation):
             close(log, name, ROLLED_BACK, "no process carries it on")
@@ -378,9 +379,9 @@ def close(log: Log, operation: str, state: str, why: str) -> bool:
     Parameters
     ----------
     log
-        The log that has the operation as open.
+        The log in which the operation is open.
     operation, state, why
-        The operation's id, and its final state and message unless it has committed a snapshot: then it is done.
+        The operation's id, its final state and message; if it has committed a snapshot, its state becomes done.
 
     Returns
     -------
@@ -403,7 +404,7 @@ def close(log: Log, operation: str, state: str, why: str) -> bool:
 
 
 def made_by(store: Store, operation: str, base: int | None) -> int | None:
-    """The number of the snapshot that an operation committed after a base."""
+    """The number of the snapshot that an operation committed after snapshot ``base``, or None."""
     for number in store.snapshots():
         if number > (base or 0):
             with suppress(MetadataError):

@@ -1,7 +1,7 @@
 """The operations on indexes, called verbs: their states, compatibility and amounts.
 
-The operation log has a transient state for each running verb, and a final state for each that has ended. Readers have
-no state: they use the latest snapshot.
+The operation log has a transient state for each running verb, and a final state for each that has ended. Queries are
+not logged: they use the latest snapshot.
 
 ==================== ============ =====================================================================
 transient            final
@@ -21,16 +21,16 @@ any of them          rolled back  its process is gone: nothing was committed, no
 ==================== ============ =====================================================================
 
 *Concurrency is optimistic* (Hyperspace, section 4.3), without locks. The verb that commits second finds another latest
-snapshot; :data:`COMPATIBLE` decides by the verb that committed it. Hyperspace lets only equal verbs and maintenance
-verbs run concurrently. Here most pairs can, since the result of a verb refers to files by fingerprint and to indexes by
-definition, and can be merged into any later snapshot. A verb that contradicts the other raises ConflictError, which
-names the other operation:
+snapshot; :data:`COMPATIBLE` defines its behaviour by the verb that committed it. In Hyperspace only equal verbs and
+maintenance verbs can run concurrently. Here most pairs can, since the result of a verb refers to files by fingerprint
+and to indexes by definition, and can be merged into any later snapshot. A verb that contradicts the other raises
+ConflictError, which names the other operation:
 
 ============================== =============================== ==========================================
 this one                       after this one                  is refused where
 ============================== =============================== ==========================================
-create, refresh full           create, refresh full, repair    both built one index, and mean another
-                                                               thing by it: other settings or functions
+create, refresh full           create, refresh full, repair    both built the same index with different
+                                                               settings or functions
 create                         restore                         the same
 refresh of any mode, repair    delete                          no index is in use any more
 delete                         create                          the index to delete was built meanwhile
@@ -57,7 +57,7 @@ class OnConflict(StrEnum):
     """The behaviour of a verb after a concurrent commit."""
 
     REBASE = "rebase"
-    """Lay the built summaries over the other's snapshot; no data is read again."""
+    """Merge the built summaries into the other's snapshot; no data is read again."""
     AGAIN = "again"
     """Start again from the other's snapshot; there may be nothing left to do, or a contradiction."""
 
@@ -123,7 +123,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECAS
 
 @dataclass(frozen=True)
 class StalenessBound:
-    """The most files or bytes without metadata that a query refreshes first; no bound means any amount."""
+    """Limit of files or bytes without metadata that a query refreshes before it runs; None means no limit."""
 
     files: int | None = None
     bytes: int | None = None

@@ -114,7 +114,7 @@ class IndexEntry:
 
     @classmethod
     def from_json(cls, data: Json) -> IndexEntry:
-        """Read an entry; raises a GeoskipError for an index type that is not known here, or damage."""
+        """Read an entry; raises a GeoskipError for an unregistered index type, or damage."""
         index = index_from_json(_member(data, "index", dict))
         bound = [predicate_from_json(node) for node in _member(data, "bound", list)]
         entry = cls(
@@ -144,9 +144,10 @@ class PartColumn:
 
 @dataclass(frozen=True)
 class PartFile:
-    """An immutable file with some rows of the files table; ``columns`` by their names inside the part.
+    """An immutable file with some rows of the files table.
 
-    ``removed`` are the ascending numbers of rows that the snapshot no longer has; ``rows`` still counts them.
+    ``columns`` is keyed by their names inside the part. ``removed`` has the ascending numbers of the rows that the
+    snapshot has removed; ``rows`` still counts them.
     """
 
     name: str
@@ -165,7 +166,7 @@ class PartFile:
 
     @property
     def rows_left(self) -> int:
-        """The number of rows that the snapshot has."""
+        """The number of rows that are not removed."""
         return self.rows - len(self.removed)
 
     def to_json(self) -> dict[str, Any]:
@@ -200,22 +201,22 @@ class Header:
     entries, deleted
         The indexes in use, and those that no query uses but whose summaries are kept.
     unread, unread_deleted
-        Entries of ``entries`` and ``deleted`` whose index types are not known here, as JSON: they are not used.
+        Entries in use, and deleted ones, that cannot be read (unregistered type, missing key), as JSON: not used.
     identity, number, created
         The identity of the log, the snapshot's number in it, and the time of the commit.
     files, parts
         The number of files, and the parts that hold their rows.
     reasons
-        By path, the reason why a file has no metadata; not of all such files.
+        By path, the reason why a file has no metadata; not complete.
     operation
         The operation that committed the snapshot (verb, versions, ...), with its ``id`` in the operation log.
     built
-        By index, when it was built and by which reader.
+        By index, the time of its build and the reader of its data.
     pending
-        Count and names of the files without metadata that a quick refresh has found.
+        The number and total bytes of files without metadata that a quick refresh found, and the first of their paths.
     layout
-        The layout that the files were written in, as JSON (``geoskip.layout.Layout.to_json``); empty where none is
-        recorded, as in metadata of earlier versions. It says how to write further files, and never what to skip.
+        The layout that the files were written in, as JSON (``geoskip.layout.Layout.to_json``); empty if none is
+        recorded, as in metadata of earlier versions. It is used for writing files, never for skipping.
     kinds
         The number of index types that were registered when the header was read; not stored.
     """
@@ -241,7 +242,7 @@ class Header:
 
     @property
     def is_outdated(self) -> bool:
-        """True where an index could not be read, and an index type has been registered since."""
+        """True if an index could not be read, and an index type has been registered since."""
         return bool(self.unread or self.unread_deleted) and self.kinds != registered_kinds()
 
     @property
@@ -251,7 +252,7 @@ class Header:
 
     @property
     def has_indexes(self) -> bool:
-        """True for an index in use or deleted, of any type; False where only a layout is recorded."""
+        """True for an index in use or deleted, of any type; False if only a layout is recorded."""
         return bool(self.stored or self.unread or self.unread_deleted)
 
     @property
@@ -310,12 +311,12 @@ class Header:
 
 
 def empty_snapshot(root: str) -> Snapshot:
-    """The state of a dataset without files and indexes, over which a condition tells what would serve it."""
+    """The snapshot of a dataset without files and indexes, to find indexes that would support a condition."""
     return Snapshot(Header(root, {}), FileMetadata.of(files_schema(()).empty_table()))
 
 
 def bytes_of(given: object) -> int | None:
-    """Bytes of a size: a number, or a text as Spark's settings write it; None for anything else.
+    """Number of bytes: an int, or a text in the format of Spark's settings; None for anything else.
 
     >>> bytes_of("512m"), bytes_of("1.5g"), bytes_of("64 MiB"), bytes_of(1000), bytes_of("much"), bytes_of(-1)
     (536870912, 1610612736, 67108864, 1000, None, None)
@@ -350,12 +351,12 @@ def _member(data: Any, name: str, kind: type[T]) -> T:
 
 
 def _optional(data: Json, name: str, kind: type[T]) -> T:
-    """A member that snapshots of earlier versions lack; empty there."""
+    """A member that is missing in snapshots of earlier versions; empty then."""
     return _member(data, name, kind) if name in data else kind()
 
 
 def unread_reason(entry: Json) -> str:
-    """The reason why an index in a header cannot be read here: its own, or that its type is not known."""
+    """The reason why an index in a header cannot be read: the recorded one, or an unregistered type."""
     unknown = f"{entry.get('name')} is of a kind that is unknown here: import the module that defines it"
     return str(entry.get("why") or unknown)
 

@@ -1,7 +1,7 @@
 """The files table: read lazily, column by column, and cached; created and joined by pure functions.
 
-Columns of summaries, and what clauses derive from them, are cached up to :data:`BUDGET` bytes in all datasets of this
-process; then the least recently used are dropped, of whichever dataset, and read again when they are needed.
+Columns of summaries, and values derived from them by clauses, are cached up to the limit of :data:`BUDGET` for all
+datasets of this process together. Beyond it the least recently used values are dropped, and read again when needed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from geoskip.metadata import Header, IndexEntry
 
 _FEW = 100
-"""Items of a list that are measured, as a sample of all."""
+"""Number of items of a list that are measured to estimate the size of all."""
 
 
 class MemoryBudget:
-    """A limit in bytes for all caches together, which drops their least recently used values."""
+    """A limit in bytes for all caches together; beyond it their least recently used values are dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -107,7 +107,7 @@ class MemoryBudget:
 
 BUDGET_BYTES = 1 << 30
 BUDGET = MemoryBudget(BUDGET_BYTES)
-"""The budget of this process, of so many bytes unless a session sets another size."""
+"""The memory budget of this process; a session may set another limit."""
 
 
 class Cache:
@@ -181,9 +181,9 @@ Load = Callable[["Sequence[Wanted] | None"], pa.Table]
 class FileMetadata:
     """The files table, read lazily column by column; implements :class:`geoskip.clauses.Files`.
 
-    ``load(wanted)`` returns a table with those of the wanted columns that are stored, in any order, ``load(None)``
-    all; a column of which single fields are wanted has at least those. Columns, and what clauses derive from them, are
-    cached while the memory budget has room, each computed once for all threads.
+    ``load(wanted)`` returns a table with the stored ones of the wanted columns, in any order; ``load(None)`` returns
+    all columns. If only fields of a column are wanted, it has at least these. Columns, and values derived from them by
+    clauses, are cached while the memory budget has room, and computed once for all threads.
     """
 
     def __init__(self, length: int, load: Load) -> None:
@@ -209,15 +209,15 @@ class FileMetadata:
         return self._length
 
     def summary(self, index: str, field: str) -> pa.Array:
-        """One field of an index's summaries, one value a file; null where it is not stored."""
+        """One field of an index's summaries, with one value for each file; null if it is not stored."""
         return self.cached(("summary", index, field), lambda: self._summary(index, field, None))
 
     def column(self, name: str) -> pa.Array:
-        """A column of the files table; nulls where it is not stored."""
+        """A column of the files table; all null if it is not stored."""
         return self.cached(("column", name), lambda: self._column(name, self._load([name])))
 
     def evaluate(self, clause: Clause) -> Mask:
-        """Evaluate a clause: a boolean a file, False to skip it. Stores that evaluate clauses override this."""
+        """Evaluate a clause: one boolean for each file, False to skip it. Stores may override this."""
         self.prefetch(clause.columns())
         return keep_mask(clause, self)
 
@@ -257,19 +257,19 @@ class FileMetadata:
         return self._load(None)
 
     def paths(self) -> list[str]:
-        """Paths as they are stored, in the order of the files' numbers."""
+        """Stored paths in the order of the file numbers."""
         return self.cached("paths", lambda: self.column("path").to_pylist())
 
     def numbers(self) -> dict[str, int]:
-        """Number of each file by its path as it is stored."""
+        """Number of each file by its stored path."""
         return self.cached("numbers", lambda: {path: number for number, path in enumerate(self.paths())})
 
     def paths_text(self, *, etags: bool = False) -> bytes:
         """Files as UTF-8 lines ``size mtime path``, in the order of their numbers, for the JVM.
 
-        With ``etags``, files that have one get ``size mtime:etag path``; etags of local files are made by geoskip, not
-        by the file system. A path with a line feed, or an etag that is not printable ASCII, gives an empty line: the
-        JVM does not know that file, and it is read.
+        With ``etags``, the line of a file with an etag is ``size mtime:etag path``; etags of local files are computed
+        by geoskip, not by the file system. A path with a line feed, or an etag that is not printable ASCII, gives an
+        empty line: the JVM then has no metadata of that file, and reads it.
         """
         names = ("path", "size", "mtime", *(("etag",) if etags else ()))
         table = self._load(names)
@@ -278,7 +278,7 @@ class FileMetadata:
         tags = etag[0] if etag and etag[0].null_count < len(etag[0]) else None
         if tags is not None:
             times = pc.coalesce(pc.binary_join_element_wise(times, tags, ":"), times)
-        # the line feed goes before the line, where it joins a short string and not the path
+        # the line feed is put before each line: so it is joined to the short size and not to the long path
         lines = pc.binary_join_element_wise(pc.binary_join_element_wise("\n", sizes, ""), times, path, " ")
         if tags is not None:
             lines = pc.if_else(pc.coalesce(pc.match_substring_regex(tags, _ETAG), True), lines, "\n")
@@ -366,10 +366,10 @@ def files_schema(entries: Iterable[IndexEntry]) -> pa.Schema:
 
 
 def build_table(entries: Sequence[IndexEntry], rows: Iterable[FileRow]) -> pa.Table:
-    """Build a files table; of several rows with one path the last one counts.
+    """Build a files table; of several rows with the same path the last one is kept.
 
-    A summary that does not fit its index's type becomes null, so that its file is always read. A path that is not valid
-    Unicode, which Spark cannot name either, is left out.
+    A summary that does not fit its index's type becomes null, so that its file is always read. Paths that are not valid
+    Unicode are left out; Spark cannot read these either.
     """
     files = list({row.path: row for row in rows if _is_unicode(row.path)}.values())
     columns = [pa.array([file[i] for file in files], type=f.type) for i, f in enumerate(BASE_SCHEMA)]
@@ -405,10 +405,10 @@ def _is_unicode(path: str) -> bool:
 
 
 def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
-    """The old table with the columns of the new table's indexes.
+    """Add the columns of the new table's indexes to the old table.
 
-    Rows are matched by path. Where the fingerprints differ, the new row is taken and the old summaries are dropped;
-    files of the old table alone are kept, with null for the new indexes. An index of both is taken from the new table.
+    Rows are matched by path. If the fingerprints differ, the new row is used and the old summaries are dropped. Files
+    that only the old table has are kept, with null for the new indexes. An index of both is taken from the new table.
     """
     old, new = old.combine_chunks(), new.combine_chunks()
     rebuilt = set(new.schema.names)
@@ -434,7 +434,7 @@ def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def conform(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> pa.Table:
-    """The table with exactly this schema: columns in its order, missing ones null, others left out.
+    """Convert a table to exactly this schema: columns in its order, missing ones null, others left out.
 
     ``rows`` is the number of rows, needed for a table without columns.
     """
