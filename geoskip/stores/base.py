@@ -5,14 +5,14 @@ promises:
 
 * a snapshot exists whole or not at all, and never changes;
 * of several writers that expect the same snapshot, one commits and the others get ConflictError;
-* a *log* has an identity of its own: a writer that read a log before it was dropped cannot commit into the log begun
-  since, whatever the numbers are;
+* each *log* has its own identity: a writer that read a log before it was dropped cannot commit into the log that has
+  begun since, even if the numbers agree;
 * a loaded snapshot can be read while others commit. A snapshot that cannot be read raises MetadataError, and the query
   then reads every file.
 
-Beside the snapshots a store keeps the *operation log* (:mod:`geoskip.lifecycle.log`): small numbered JSON objects,
-created exclusively, opaque to the store. A snapshot commits without the log's help, so that a crash between the two
-loses no snapshot.
+In addition to the snapshots a store keeps the *operation log* (:mod:`geoskip.lifecycle.log`): small numbered JSON
+objects, created exclusively, opaque to the store. Committing a snapshot does not depend on this log, so that a crash
+between the two loses no snapshot.
 
 :class:`MemoryStore` keeps everything in this process.
 """
@@ -38,7 +38,7 @@ from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataErr
 from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Snapshot, conform, files_schema
 
 _REASONS = 1000
-"""Reasons kept in a header, so that it stays small."""
+"""Maximum number of reasons in a header, so that it stays small."""
 
 
 class Store(ABC):
@@ -51,13 +51,13 @@ class Store(ABC):
     costs
         The requests and bytes of a query in words, for :meth:`describe`.
     protection
-        The answer to ``encryption=`` with this store, for an error message.
+        Advice for the error message on ``encryption=`` with this store.
     distant
         True if requests go to another machine: then not every query looks up the latest snapshot.
     tries_for
-        Seconds for which a verb tries again while concurrent commits win, before it raises ConflictError.
+        Seconds for which a verb retries after lost races, before it raises ConflictError.
     discreet
-        True if the operation log must not tell of the data: no expressions, paths or error messages.
+        True if the operation log must contain nothing about the data: no expressions, paths or error messages.
     """
 
     kind: str
@@ -69,33 +69,33 @@ class Store(ABC):
     discreet: bool = False
 
     def patiently(self) -> AbstractContextManager[None]:
-        """A block in which requests wait for a store that is busy, as verbs do and queries do not."""
+        """A block in which requests wait for a busy store: used by verbs, not by queries."""
         return nullcontext()
 
     def of_log(self, identity: str) -> AbstractContextManager[None]:
-        """A block in which this thread reads the log of one identity.
+        """A block in which this thread reads the log of one identity without looking it up.
 
-        If the log is dropped meanwhile, it reads as empty. :meth:`identity` and writes look the identity up anyway.
+        If the log is dropped meanwhile, it seems empty. :meth:`identity` and writes still look up the identity.
         """
         return nullcontext()
 
     def reread(self) -> None:  # noqa: B027 - a store may have nothing in memory
-        """Forget cached snapshots, so that damage since then is found; a no-op for stores without a cache."""
+        """Drop cached snapshots, so that later damage is found; a no-op for stores without a cache."""
 
     @abstractmethod
     def latest(self) -> int | None:
-        """The number of the newest snapshot, None where there is none; called by every query."""
+        """The number of the newest snapshot, or None; called by every query."""
 
     @abstractmethod
     def identity(self) -> str | None:
-        """The identity of the log, None where there is none."""
+        """The identity of the log, or None."""
 
     @abstractmethod
     def load(self, number: int) -> Snapshot:
         """A snapshot, its columns read lazily; raises MetadataError if it is missing or damaged."""
 
     def header(self, number: int) -> Header:
-        """The header of a snapshot, even if its table is damaged and the store can tell them apart."""
+        """The header of a snapshot; some stores return it even if the table is damaged."""
         return self.load(number).header
 
     @abstractmethod
@@ -105,12 +105,12 @@ class Store(ABC):
         Parameters
         ----------
         header
-            Its ``identity`` is that of the log that was read.
+            The new header; its ``identity`` is that of the log that was read.
         table
             The whole files table.
         expected
-            Number of the snapshot that this one was made from; None for the first one, of a log that :meth:`begin` made
-            or that begins now.
+            Number of the snapshot that this one is based on; None for the first snapshot of a log, which was created by
+            :meth:`begin` or is created now.
 
         Returns
         -------
@@ -120,13 +120,13 @@ class Store(ABC):
         Raises
         ------
         ConflictError
-            If another snapshot is the latest by now, or the log was replaced.
+            If another snapshot is now the latest, or the log was replaced.
         """
 
     def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
         """Create the next snapshot by removing and adding rows.
 
-        This commits the whole table; a store overrides it to write in proportion to the change.
+        This commits the whole table; a store may override it to write only the change.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Store(ABC):
         removed
             A boolean for each row of snapshot ``expected``.
         added
-            Rows to append; columns that they lack are null.
+            Rows to append; missing columns are null.
         expected
             Number of the snapshot to change.
         """
@@ -154,7 +154,7 @@ class Store(ABC):
         return False
 
     def rotate(self, header: Header, *, expected: int) -> Header:
-        """Create the next snapshot with the same files, and data keys wrapped by the newest master keys.
+        """Create the next snapshot with the same files, and data keys wrapped with the newest master keys.
 
         Raises ConflictError as :meth:`commit`.
         """
@@ -162,7 +162,7 @@ class Store(ABC):
 
     @abstractmethod
     def begin(self) -> str:
-        """The identity of the log, which begins now if there is none."""
+        """The identity of the log, which is created if there is none."""
 
     @abstractmethod
     def snapshots(self) -> tuple[int, ...]:
@@ -183,7 +183,7 @@ class Store(ABC):
         Parameters
         ----------
         number, entry
-            Its number, and its content as a JSON object.
+            The number of the entry, and its content as a JSON object.
         identity
             The identity of the log that was read.
 
@@ -195,19 +195,20 @@ class Store(ABC):
 
     @abstractmethod
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
-        """Remove snapshots and entries, but never the latest snapshot; :meth:`sweep` removes parts."""
+        """Remove snapshots and log entries, but never the latest snapshot; :meth:`sweep` removes parts."""
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
-        """Remove the leftovers of crashed writers and removed snapshots; returns how many.
+        """Remove the leftovers of crashed writers and removed snapshots; returns their number.
 
-        A writer names what it makes before its commit by the first 24 digits of its ``header.operation["id"]``, and
-        leftovers of ``running`` operations are kept. Call ``running`` after listing the leftovers, and list the
-        snapshots last: an operation that ends in between has committed by then, and its snapshot names its parts.
+        The names of files that a writer creates before its commit begin with the first 24 digits of its
+        ``header.operation["id"]``. Those of ``running`` operations are kept. Call ``running`` after listing the
+        leftovers, and list the snapshots last: an operation that ends in between has committed by then, and its
+        snapshot names its parts.
         """
         return 0
 
     def size(self) -> dict[str, int]:
-        """Bytes of the latest snapshot by index, and of its ``files``: as stored, without parts as in memory."""
+        """Bytes of the latest snapshot by index, and of its ``files``: as stored, or without parts in memory."""
         number = self.latest()
         if number is None:
             return {}
@@ -259,14 +260,14 @@ def new_identity() -> str:
 
 
 def next_snapshot(header: Header, table: pa.Table, *, number: int, identity: str) -> tuple[Header, pa.Table]:
-    """The header and table to store: numbered, dated, with exactly the schema of the indexes.
+    """The header and table to store, with number, time and exactly the schema of the indexes.
 
     Parameters
     ----------
     header, table
-        As given to :meth:`Store.commit`.
+        As for :meth:`Store.commit`.
     number, identity
-        Those of the new snapshot.
+        The number of the new snapshot, and the identity of its log.
     """
     table = conform(table, files_schema(header.stored))
     return next_header(header, files=table.num_rows, number=number, identity=identity), table
@@ -278,9 +279,9 @@ def next_header(header: Header, *, files: int, number: int, identity: str) -> He
     Parameters
     ----------
     header
-        As given to :meth:`Store.commit`.
+        As for :meth:`Store.commit`.
     files, number, identity
-        Those of the new snapshot.
+        The number of files, the number of the new snapshot, and the identity of its log.
     """
     return replace(
         header,
@@ -296,12 +297,12 @@ def next_header(header: Header, *, files: int, number: int, identity: str) -> He
 
 
 def header_json(header: Header) -> dict[str, Any]:
-    """The header as plain JSON; raises MetadataError for values that JSON cannot hold."""
+    """The header as plain JSON; raises MetadataError for values that JSON cannot represent."""
     return _plain(header.to_json(), "header")
 
 
 def entry_json(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of the operation log as plain JSON; raises MetadataError for values that JSON cannot hold."""
+    """An operation log's entry as plain JSON; raises MetadataError for values that JSON cannot represent."""
     return _plain(dict(entry), "entry")
 
 
@@ -314,11 +315,11 @@ def entry_conflict(store: Store, number: int) -> ConflictError:
 
 
 def is_late(store: Store, header: Header) -> bool:
-    """True if the number of a snapshot created just now had belonged to another one, vacuumed since.
+    """True if the snapshot just created reuses the number of another one that was vacuumed meanwhile.
 
-    Exclusive creation gives a number to one writer *at a time*. A slow writer may find the number after its base free
-    again, if others have committed later ones and a vacuum has removed the early ones; nobody would read its snapshot.
-    Where later snapshots exist, the next one names the one that it ``follows``.
+    Exclusive creation gives a number to one writer *at a time*. If others have committed later snapshots, and a vacuum
+    has removed the early ones, a slow writer may find the number after its base free again; nobody would read its
+    snapshot. So if later snapshots exist, the next one must have the time of this one as ``follows``.
     """
     later = [number for number in store.snapshots() if number > header.number]
     if not later:
@@ -368,7 +369,7 @@ class MemoryStore(Store):
             identity = self._identity or new_identity()
             number = (expected or 0) + 1
             header, table = next_snapshot(header, table, number=number, identity=identity)
-            header = Header.from_json(header_json(header))  # as other stores read it
+            header = Header.from_json(header_json(header))  # like other stores
             self._identity = identity
             self._snapshots[number] = Snapshot(header, FileMetadata.of(table))
             return header

@@ -5,27 +5,27 @@
     keys = KeyRing.from_file("keys.json")
     store = ParquetStore(folder, encryption=Encryption(keys, "base", indexes={MinMax("salary"): "hr"}))
 
-*Three levels of keys.* A **master key** has a name and stays with its keeper (:mod:`geoskip.stores.keyring`). A **data
-key** of 256 bits is created with a log, one for each master key in use; entries hold it wrapped by its master. A part
-has **keys of its own**, one for each column, made by Parquet modular encryption (AES-GCM) and wrapped by the data keys.
-So a new version of a master key needs only a new entry with the same data keys wrapped again
-(:func:`geoskip.lifecycle.actions.rotate`); a reader of the newest entry can read the older ones after it.
+*Three levels of keys.* A **master key** has a name and never leaves its key service (:mod:`geoskip.stores.keyring`). A
+**data key** of 256 bits is created for each master key in use, once for a log; entries contain it wrapped with its
+master key. Each column of a part has its **own key**, created by Parquet modular encryption (AES-GCM) and wrapped with
+a data key. So a new version of a master key needs only a new entry with the same data keys wrapped again
+(:func:`geoskip.lifecycle.actions.rotate`); a process that has read the newest entry can then read older ones.
 
-*An entry*, of snapshots and of the operation log alike, has in clear its format, log and number and the wrapped data
-keys with the names of their masters; the rest is one AES-GCM text under the base key, bound to kind, log and number, so
-that it is valid in no other place. Inside, an index with a key of its own is again such a text, and a random token
-stands for its name everywhere else: the base key alone shows that there is one more index, and nothing about it.
+*An entry* of a snapshot or of the operation log has its format, log and number and the wrapped data keys with the names
+of their master keys in clear. The rest is one AES-GCM text under the base key, bound to kind, log and number, so that
+it is valid in no other place. In it, each index with its own key is another such text, and everywhere else its name is
+replaced by a token derived from its key: the base key alone shows that there is one more index, and nothing about it.
 
-*A part* is encrypted whole: its footer (or, plain-signed, only signed: then types can be read, and no value), the
-columns of the files table under the base key, and each index under its own key. There are no statistics. Encryption
-authenticates parts and entries; their checksums detect damage, not malice.
+*A part* is encrypted completely: its footer (or, as *plaintext footer*, only signed: then types can be read, but no
+value), the columns of the files table under the base key, and each index under its own key. There are no statistics.
+Encryption authenticates parts and entries; their checksums detect damage, not manipulation.
 
-*A reader who lacks a key* uses the other indexes; without the base key none is used and every file is read. A *writer*
-who lacks one is refused, since it would lose the indexes that it cannot read. No index can be in clear beside protected
-ones, since one sealed text names them all: give readers of some indexes the base key.
+*A reader without the key of an index* uses the other indexes; without the base key none is used and every file is read.
+A *writer* without one is refused, since it would lose the indexes that it cannot read. Encrypted and unencrypted
+indexes cannot be mixed, since one sealed text names them all: readers of some indexes need the base key.
 
-In clear stay: the existence, size and time of metadata, the names of master keys, and the number of indexes and files
-as far as sizes show them.
+Not encrypted are: the existence, size and time of metadata, the names of master keys, and the number of indexes and
+files as far as sizes show them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from geoskip.stores.keyring import KeyKeeper, decrypt, encrypt
 
 Json = Mapping[str, Any]
 _LARGEST = 128 << 20
-"""Bytes of the largest entry, unpacked; longer texts are refused."""
+"""Maximum uncompressed size of an entry in bytes."""
 _LISTS = ("indexes", "deleted")
 
 
@@ -105,7 +105,7 @@ class Encryption:
 
 @dataclass(frozen=True)
 class DataKey:
-    """A data key as entries hold it: its id, the name of its master key, and the key wrapped by that."""
+    """A data key in an entry: its id, the name of its master key, and the key wrapped with that."""
 
     id: str
     master: str
@@ -114,7 +114,7 @@ class DataKey:
 
 @dataclass(frozen=True)
 class SnapshotProtection:
-    """The data keys of one snapshot, the id of its base key, and by index the id of its own key."""
+    """The data keys of one snapshot, the id of its base key, and by index the id of its data key."""
 
     keys: Mapping[str, DataKey]
     base: str
@@ -140,7 +140,7 @@ class SnapshotProtection:
 class Vault:
     """Seals and opens the entries of one store, and unwraps the data keys of its parts.
 
-    Data keys are unwrapped once in a process; where their keeper fails, again at the next load.
+    Data keys are unwrapped once in a process; after a failure of the key service, again at the next load.
     """
 
     def __init__(self, encryption: Encryption, location: str) -> None:
@@ -153,14 +153,14 @@ class Vault:
     def protection(
         self, before: SnapshotProtection | None, indexes: Iterable[str], encryption: Encryption
     ) -> SnapshotProtection:
-        """The protection of a new snapshot: that of the one before it, with keys for new indexes.
+        """The protection of a new snapshot: that of the previous one, with keys for new indexes.
 
         Parameters
         ----------
         before, indexes
             The protection of the previous snapshot, if any, and the texts of all indexes of the new one.
         encryption
-            Names the master keys.
+            The names of the master keys.
         """
         if before is None and encryption.key is None:
             raise InvalidSpecificationError(
@@ -191,7 +191,7 @@ class Vault:
         return SnapshotProtection(keys, base, own, encryption.footer, encryption.paths)
 
     def rewrap(self, protection: SnapshotProtection) -> SnapshotProtection:
-        """The same data keys, wrapped by the newest versions of their master keys."""
+        """The same data keys, wrapped with the newest versions of their master keys."""
         keys = {id: self._wrap(id, key.master, self.data_key(key)) for id, key in protection.keys.items()}
         return replace(protection, keys=keys)
 
@@ -203,7 +203,7 @@ class Vault:
         protection, data
             The data keys, and the entry as JSON.
         kind, identity, number
-            ``"snapshot"`` or ``"operation"``, and the log and number, to all of which the text is bound.
+            ``"snapshot"`` or ``"operation"``, and the log and number; the text is bound to all three.
         """
         base = protection.keys[protection.base]
         inner = self._seal_indexes(protection, data) if kind == "snapshot" else data
@@ -221,7 +221,7 @@ class Vault:
     def open(self, entry: Json, kind: str, identity: str, number: int) -> tuple[dict[str, Any], SnapshotProtection]:
         """The content of a sealed entry, and its protection.
 
-        Indexes whose key is missing stay sealed, with the reason as ``why``. Raises MissingKeyError without the base
+        Indexes with a missing key stay sealed, with the reason as ``why``. Raises MissingKeyError without the base
         key, MetadataError for a text that is damaged or was sealed for another place.
 
         Parameters
@@ -229,7 +229,7 @@ class Vault:
         entry
             The sealed entry.
         kind, identity, number
-            As given to :meth:`seal`.
+            As for :meth:`seal`.
         """
         keys, base = _keys(entry, self.location)
         try:
@@ -245,7 +245,7 @@ class Vault:
             raise MetadataError(f"an entry in {self.location} is damaged: {type(error).__name__}") from None
 
     def _seal_indexes(self, protection: SnapshotProtection, data: Json) -> dict[str, Any]:
-        """A header with the indexes that have keys of their own sealed, and named by tokens."""
+        """The header with sealed entries and tokens as names for the indexes that have their own keys."""
         own = {name: protection.keys[id] for name, id in protection.indexes.items() if id != protection.base}
         lists: dict[str, list[Any]] = {}
         tokens: dict[str, str] = {}
@@ -310,7 +310,7 @@ class Vault:
         return content
 
     def data_key(self, key: DataKey) -> bytes:
-        """Unwrap a data key; raises MissingKeyError where its keeper refuses."""
+        """Unwrap a data key; raises MissingKeyError if the key service refuses."""
         with self._lock:
             clear = self._clear.get(key.id)  # a rotation wraps the same data key again
         if clear is None:
@@ -345,7 +345,7 @@ class Vault:
 
     @cached_property
     def _factory(self) -> Any:
-        """A factory whose master keys are the data keys; it must outlive the properties that it makes."""
+        """A factory with the data keys as its master keys; it must outlive the properties that it creates."""
         from pyarrow.parquet.encryption import CryptoFactory, KmsClient
 
         key_of: Callable[[str], bytes] = lambda id: self.data_key(self._known[id])  # noqa: E731
@@ -411,7 +411,7 @@ def _keys(entry: Json, location: str) -> tuple[dict[str, DataKey], str]:
 
 
 def _rename(data: Any, names: Mapping[str, str]) -> dict[str, Any]:
-    """JSON with some texts replaced wherever they occur: as members, as values and within values."""
+    """JSON with some texts replaced everywhere: as member names, as values and within values."""
     text = json.dumps(data)
     for old in sorted(names, key=len, reverse=True):
         text = text.replace(json.dumps(old)[1:-1], json.dumps(names[old])[1:-1])

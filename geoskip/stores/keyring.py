@@ -5,11 +5,11 @@ encrypt the data and are stored wrapped beside it (:mod:`geoskip.stores.encrypti
 two methods of :class:`pyarrow.parquet.encryption.KmsClient`::
 
     class Kms:
-        def wrap_key(self, key_bytes, master_key_identifier): ...  # bytes or text; whatever unwrap_key takes
-        def unwrap_key(self, wrapped_key, master_key_identifier): ...  # the bytes; raises where it may not
+        def wrap_key(self, key_bytes, master_key_identifier): ...  # bytes or text that unwrap_key accepts
+        def unwrap_key(self, wrapped_key, master_key_identifier): ...  # the bytes; raises if access is denied
 
-Neither method receives data: each is called once for a data key, when a log is created and when a process first reads
-it.
+Neither method receives data: a data key is wrapped when it is created or rotated, and unwrapped when a process first
+uses it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LARGEST = 1 << 20
 
 
 class KeyKeeper(Protocol):
-    """A keeper of master keys: a :class:`KeyRing`, or a client of a key management service."""
+    """A service with master keys: a :class:`KeyRing`, or a client of a key management service."""
 
     def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes | str:
-        """Encrypt a data key under a master key; raises where there is no such key."""
+        """Encrypt a data key with a master key; raises an error if there is no such key."""
 
     def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
-        """Decrypt a data key; raises where the master key is missing or denied."""
+        """Decrypt a data key; raises an error if the master key is missing or denied."""
 
 
 class KeyRing:
@@ -100,7 +100,7 @@ class KeyRing:
 
     @classmethod
     def _parse(cls, text: bytes, what: str) -> KeyRing:
-        """Parse JSON; errors quote neither the text nor a cause that does."""
+        """Parse JSON; errors and their causes do not quote the text, which contains keys."""
         shape = f'{what} should be JSON such as {{"base": "<32 bytes in base64>"}}'
         try:
             data = json.loads(text)
@@ -208,7 +208,7 @@ def encrypt(key: bytes, data: bytes, associated: bytes) -> bytes:
 
 def decrypt(key: bytes, data: bytes, associated: bytes) -> bytes | None:
     """Decrypt the result of :func:`encrypt`; None if the key, the data or ``associated`` differs."""
-    cipher = _cipher(key)  # before the import below, which fails with less of a message
+    cipher = _cipher(key)  # before the import below, since its error message is better
     from cryptography.exceptions import InvalidTag
 
     try:

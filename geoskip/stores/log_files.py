@@ -1,11 +1,11 @@
 """Folders, and numbered log entries as files in a folder: JSON with a checksum.
 
 See :mod:`geoskip.stores.parquet` for the format; entries of protected metadata are sealed
-(:mod:`geoskip.stores.encryption`). Whatever is wrong raises MetadataError, never another error.
+(:mod:`geoskip.stores.encryption`). Any invalid entry raises MetadataError, never another error.
 
-A :class:`Folder` has the few file operations that a store needs, so that any file system can serve: local ones by
-:class:`LocalFolder`, others by the session's Hadoop client. Names are relative to the folder, with ``/`` between their
-parts.
+A :class:`Folder` has the few file operations that a store needs, so that any file system can be used: local ones
+through :class:`LocalFolder`, others through the session's Hadoop client. Names are relative to the folder, with ``/``
+as separator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_OPERATION = 1 << 20
 
 
 class _UnprotectedError(MetadataError):
-    """Metadata in clear where protected ones are expected; nothing may be written after them."""
+    """Unencrypted metadata where encrypted ones are expected; no snapshot may follow them."""
 
 
 class LogFiles:
@@ -91,16 +91,16 @@ class LogFiles:
         return entry_text("header", data, LARGEST_SNAPSHOT)
 
     def operation_text(self, data: dict[str, Any], identity: str, number: int, latest: int | None) -> bytes:
-        """The file content of an operation log's entry, protected as the latest snapshot is.
+        """The file content of an operation log's entry, protected like the latest snapshot.
 
         Parameters
         ----------
         data
             The entry as JSON.
         identity, number
-            Of the log and of the entry.
+            The identity of the log, and the number of the entry.
         latest
-            Number of the latest snapshot, None where there is none.
+            Number of the latest snapshot, or None.
         """
         protection = self._protection(identity, latest)
         if self.vault is not None and protection is not None:
@@ -108,11 +108,11 @@ class LogFiles:
         return entry_text("entry", data, LARGEST_OPERATION)
 
     def keys(self, protection: SnapshotProtection | None) -> PartKeys | None:
-        """The keys of the parts of a snapshot with this protection, None for parts in clear."""
+        """The keys of the parts of a snapshot with this protection; None for unencrypted parts."""
         return PartKeys(self.vault, protection) if self.vault is not None and protection is not None else None
 
     def has_indexes_apart(self, identity: str, latest: int | None) -> bool:
-        """True if an index has a key of its own, so that entries under the base key must not name it."""
+        """True if an index has its own key, so that entries under the base key must not name it."""
         if self.vault is None:
             return False
         if self._encryption(self.vault).indexes:
@@ -122,7 +122,7 @@ class LogFiles:
         return sealed or (protection is not None and any(key != protection.base for key in protection.indexes.values()))
 
     def protection_of(self, header: Header) -> SnapshotProtection | None:
-        """The protection of a new snapshot; raises MissingKeyError where it would lose unreadable indexes."""
+        """The protection of a new snapshot; raises MissingKeyError if unreadable indexes would be lost."""
         if self.vault is None:
             self._refuse_if_protected(header.identity, header.number - 1)
             return None
@@ -137,15 +137,15 @@ class LogFiles:
                     f"it would lose; {unread.get('why')}"
                 )
         if before is None and encryption.key is None:
-            return None  # keys to read with, and metadata in clear
+            return None  # keys only for reading, and unencrypted metadata
         return self.vault.protection(before, [entry.name for entry in header.stored], encryption)
 
     def _encryption(self, vault: Vault) -> Encryption:
-        """The encryption of a log without a snapshot: that of a dropped log, if this handle has read one here."""
+        """The encryption of a log without a snapshot: that of a dropped log, if this handle has read one."""
         return vault.encryption if self._met is None else self._met.encryption(vault.encryption)
 
     def _last(self, identity: str, number: int) -> tuple[Header | None, SnapshotProtection | None]:
-        """The snapshot before the one to be written; none where it is damaged and may be replaced."""
+        """The snapshot before the one to be written; (None, None) if it is damaged and may be replaced."""
         assert self.vault is not None
         try:
             return self.snapshot(identity, number)
@@ -157,7 +157,7 @@ class LogFiles:
             return None, None
 
     def _refuse_if_protected(self, identity: str, number: int) -> None:
-        """Raise where a snapshot is sealed: the one after it must not be in clear."""
+        """Raise an error if a snapshot is sealed: the next one must be encrypted too."""
         name = snapshot_name(identity, number)
         try:
             data = entry_content(self.read(name, LARGEST_SNAPSHOT), "header", name)
@@ -167,7 +167,7 @@ class LogFiles:
             self._unseal(data, "snapshot", identity, number)
 
     def _protection(self, identity: str, latest: int | None) -> SnapshotProtection | None:
-        """The protection of the latest snapshot; for a log without one that of its first snapshot."""
+        """The protection of the latest snapshot; without a snapshot, that of the first one to be written."""
         if self.vault is None:
             return None
         last, protection = (None, None) if latest is None else self._last(identity, latest)
@@ -234,7 +234,7 @@ def checksum(data: Any) -> int:
 
 
 def entry_text(member: str, data: dict[str, Any], limit: int) -> bytes:
-    """The file content of an entry; raises MetadataError where it is longer than ``limit`` bytes."""
+    """The file content of an entry; raises MetadataError if it is longer than ``limit`` bytes."""
     text = json.dumps({"crc": checksum(data), member: data}, indent=1).encode("ascii")
     if len(text) > limit:
         raise MetadataError(f"a {member} of {len(text)} bytes is more than the {limit} that are read")
@@ -261,7 +261,7 @@ def header_of(data: dict[str, Any], what: str) -> Header:
 
 
 def entry_content(text: bytes, member: str, what: str) -> dict[str, Any]:
-    """Read an entry's file: its member, with format and checksum verified."""
+    """Parse an entry's file, verify format and checksum, and return the member."""
     data = json_object(text, what)
     held = data.get(member)
     if isinstance(held, dict) and isinstance(held.get("format"), int):
@@ -275,15 +275,15 @@ def entry_content(text: bytes, member: str, what: str) -> dict[str, Any]:
 
 
 class Folder(Protocol):
-    """File operations under one folder; a missing file raises FileNotFoundError, other failures OSError.
+    """File operations in one folder; a missing file raises FileNotFoundError, other failures OSError.
 
-    ``location`` is its path or URI for messages.
+    ``location`` is the path or URI of the folder for messages.
     """
 
     location: str
 
     def names(self, sub: str) -> list[str]:
-        """List a sub-folder: names without its own; empty if it does not exist."""
+        """List a sub-folder: names without the folder's; empty if it does not exist."""
 
     def read(self, name: str, limit: int) -> bytes:
         """Read a file, or its first ``limit`` bytes."""
@@ -311,8 +311,8 @@ class LocalFolder:
     """A folder on a local (or mounted) file system.
 
     ``create`` writes a temporary file, makes it durable and hard-links it to its name, which is exclusive and atomic.
-    Where the file system has no hard links it opens the file with O_EXCL: as exclusive, but a reader may see a part of
-    it for a moment, which the checksum shows.
+    If the file system has no hard links, it opens the file with O_EXCL. This is exclusive too, but readers may briefly
+    see an incomplete file, which the checksum detects.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -330,7 +330,7 @@ class LocalFolder:
         try:
             with open(f"{self._root}/{name}", "rb") as file:
                 return file.read(limit)
-        except NotADirectoryError as error:  # the dataset is a single file: nothing lies below it
+        except NotADirectoryError as error:  # the dataset is a single file
             raise FileNotFoundError(*error.args) from None
 
     def create(self, name: str, data: bytes) -> None:
@@ -351,7 +351,7 @@ class LocalFolder:
         self._write_and_place(target, write, lambda scratch: os.replace(scratch, target))
 
     def _write_and_place(self, target: Path, write: Callable[[BinaryIO], None], place: Callable[[Path], None]) -> None:
-        """Write a hidden file, make it durable and place it; again where a sweep has removed it."""
+        """Write a hidden file, flush it to disk and place it; retry if a sweep has removed it."""
         for attempt in range(_ATTEMPTS):
             scratch = target.with_name(f".{target.name.lstrip('.')}.{uuid.uuid4().hex}.tmp")
             try:
@@ -423,7 +423,7 @@ def _flush_folder(path: Path) -> None:
 
 
 def local_path(uri: str) -> str | None:
-    """The path of a ``file:`` URI as Hadoop writes it, not percent-encoded; None for other file systems.
+    """The path of a ``file:`` URI in Hadoop's form, not percent-encoded; None for other file systems.
 
     >>> local_path("file:/data/a b"), local_path("s3a://bucket/data")
     ('/data/a b', None)

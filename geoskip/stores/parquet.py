@@ -7,14 +7,14 @@
       _parts/_<32 hex digits>.part       rows of the files table, as Parquet; immutable, named by the headers
       _operations/_<identity>/_00000001.json    an entry of the operation log, see geoskip.lifecycle.log
 
-Every name begins with an underscore, which hides it from Spark: a query of ``data/*`` or ``data/*/*`` takes each match
-for a root of data, whatever its name.
+Names in every folder begin with an underscore, which hides them from Spark: for a query of ``data/*`` or ``data/*/*``
+each match would otherwise be a root path of data.
 
 **A log entry** is ``{"crc": n, "header": {...}}``; ``crc`` is the CRC-32 of the header written with sorted keys and
 without spaces, in ASCII. The header's members are those of :class:`geoskip.metadata.Header`:
 
-* ``format``, ``identity``, ``number``, ``created``; a reader refuses a format newer than its own, and an entry whose
-  identity or number is not that of its path;
+* ``format``, ``identity``, ``number``, ``created``; a reader refuses a format newer than its own, and an entry with
+  another identity or number than in its path;
 * ``root``: the dataset's URI; ``source``: how it is read; ``operation``: the operation that committed the snapshot,
   with the time of the previous snapshot as ``follows``; ``reasons``: why some files have no metadata;
 * ``indexes``: for each its ``name``, its specification (``index``), its expressions as trees (``bound``, see
@@ -24,24 +24,24 @@ without spaces, in ASCII. The header's members are those of :class:`geoskip.meta
   footer, its ``columns``, and the rows ``removed`` since it was written.
 
 **A part** is a Parquet file with zstd. Its columns are ``path``, ``size``, ``mtime``, ``etag``, ``rows`` (see
-:mod:`geoskip.metadata`) and ``i0``, ``i1``, ... for the indexes, whose names hold dots and brackets; the header's
-``columns`` maps them, with the bytes of the column's chunks, the CRC-32 over them, and that of each leaf (``leaves``:
-``min``, ``boxes.list.element.xmin``, ...). Doubles are split by bytes, which zstd packs better and unpacks faster. A
-query reads and checks only the fields that its clauses name. The files table is the rows of the parts that are not
-removed, in order; a column that a part lacks is null. A refresh adds a part and removes rows of others, in proportion
-to the change; of more than 16 parts the last ones are merged, so that each part has four times the rows of those after
-it, and a row is rewritten a few times in all.
+:mod:`geoskip.metadata`) and ``i0``, ``i1``, ... for the indexes, since their texts have dots and brackets. The header's
+``columns`` maps these names to the indexes, with the bytes of the column chunks, their CRC-32, and the CRC-32 of each
+leaf (``leaves``: ``min``, ``boxes.list.element.xmin``, ...). Doubles have the encoding BYTE_STREAM_SPLIT, with which
+zstd compresses better and decompresses faster. A query reads and verifies only the fields of its clauses. The files
+table consists of the rows of the parts that are not removed, in order; a column that a part lacks is null. A refresh
+writes only the change: it adds a part and removes rows of others. Of more than 16 parts the last ones are merged, so
+that each part has four times the rows of all later ones, and each row is rewritten only a few times in all.
 
 **Reading**: ``_identity.json``, a listing of ``_log/_<identity>``, the entry with the highest number. Other names are
 ignored, so that later versions may use them. Damage raises MetadataError.
 
-**Writing**: the parts, then the entry with the next number, created exclusively: of two writers one wins. Where a later
-number exists, unless it follows this one, the entry is removed again: a slow writer has found the number of a vacuumed
-snapshot free. A crash leaves parts that no header names; a part's name begins with the id of the operation that wrote
-it, by which :meth:`ParquetStore.sweep` tells leftovers from the parts of a running writer. ``_identity.json`` is
-created exclusively too, before the first entry. Since the log's folder is named by its identity, the writer of a log
-that was dropped meanwhile (``mode("overwrite")`` removes the whole folder with the data) cannot commit into the log
-begun since: its entry goes to another folder.
+**Writing**: the parts, then the entry with the next number, created exclusively: of two writers one wins. If a later
+number exists that does not follow this entry, the entry is removed again: a slow writer has reused the number of a
+vacuumed snapshot. A crash leaves parts that no header names. A part's name begins with the id of the operation that
+wrote it, by which :meth:`ParquetStore.sweep` distinguishes leftovers from the parts of a running writer.
+``_identity.json`` is created exclusively too, before the first entry. The log's folder is named by its identity. So if
+a log is dropped (``mode("overwrite")`` removes the whole folder with the data), its writers cannot commit into the log
+that has begun since: their entries go to another folder.
 
 **Protected metadata** (:mod:`geoskip.stores.encryption`) have the same files, with sealed entries and encrypted parts.
 """
@@ -81,7 +81,7 @@ _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 
 
 class ParquetStore(PartStore):
-    """Metadata in Parquet files under a folder, see the module's text; encrypted where keys are given."""
+    """Metadata in Parquet files in a folder, see the module docstring; encrypted if keys are given."""
 
     kind = "parquet"
     protection = "give the keys to the store itself: ParquetStore(folder, encryption=...)"
@@ -109,7 +109,7 @@ class ParquetStore(PartStore):
 
     @property
     def discreet(self) -> bool:  # type: ignore[override]
-        """True if an index has a key of its own: the log is under the base key."""
+        """True if an index has its own key, since the log is under the base key."""
         try:
             identity = self._log() if self.encryption is not None else None
             return self._entries.has_indexes_apart(identity or "", self._latest(identity) if identity else None)
@@ -183,7 +183,7 @@ class ParquetStore(PartStore):
         parts = self.folder.names("_parts")
         logs = [f"{folder}/{name}" for folder in ("_log", "_operations") for name in self.folder.names(folder)]
         owned = tuple(f"_{operation[:OWNER]}" for operation in running())
-        identity = self.identity()  # after the listings, so that they hold nothing of a log begun since
+        identity = self.identity()  # after the listings, so that these have no files of a later log
         if identity is None or identity != self._log():
             return 0
         named = {part.name for number in self.snapshots() for part in self.header(number).parts}
@@ -201,9 +201,9 @@ class ParquetStore(PartStore):
         return len(left)
 
     def check(self, header: Header, expected: int | None) -> None:
-        """Raise ConflictError as in the base class, and where ``expected`` is another snapshot of that number.
+        """Raise ConflictError as in the base class, and if the number ``expected`` is now another snapshot.
 
-        That happens when an older state of the folder was restored, and others have committed since.
+        This happens if an older state of the folder was restored, and others have committed since.
         """
         super().check(header, expected)
         if expected is not None and header.created:
@@ -230,7 +230,7 @@ class ParquetStore(PartStore):
         return made
 
     def drop(self) -> None:
-        for name in ("_identity.json", "_log", "_operations", "_parts"):  # without an identity nobody finds the rest
+        for name in ("_identity.json", "_log", "_operations", "_parts"):  # the rest is unused without an identity
             self.folder.delete(name)
         self._snapshots.clear()
 
@@ -271,7 +271,7 @@ class ParquetStore(PartStore):
         return header
 
     def _create(self, header: Header, protection: SnapshotProtection | None, *, made: Sequence[str]) -> None:
-        """Create the entry of a snapshot; where that fails, remove the files ``made`` for it."""
+        """Create the entry of a snapshot; after a lost race or a drop, remove the files ``made`` for it."""
         entry = snapshot_name(header.identity, header.number)
         try:
             self.folder.create(entry, self._entries.snapshot_text(header, protection))
@@ -284,11 +284,11 @@ class ParquetStore(PartStore):
             if not self._exists(header):
                 raise
         self._snapshots.forget(header.identity, [header.number])  # cached from an older state of the folder
-        if self.identity() != header.identity:  # dropped meanwhile: no log has the entry
+        if self.identity() != header.identity:  # dropped meanwhile: the entry belongs to no log
             self._forget(entry, *made)
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
         if is_late(self, header):
-            self._forget(entry)  # not its parts, which a snapshot that followed it may have
+            self._forget(entry)  # not its parts: a snapshot that followed it may use them
             raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
 
     def _exists(self, header: Header) -> bool:

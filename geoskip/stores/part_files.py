@@ -1,8 +1,8 @@
 """Files of parts: immutable Parquet files with rows of the files table.
 
-The format is that of :mod:`geoskip.stores.parquet`. The footer is checked when a part is opened, and the bytes of
-each read: of single fields if the header has their checksums, else of whole columns. Encryption
-(:mod:`geoskip.stores.encryption`) authenticates columns instead, and a cryptographic digest the footer.
+See :mod:`geoskip.stores.parquet` for the format. Checksums are verified: that of the footer when a part is opened, and
+at each read those of the single fields if the header has them, else of whole columns. Encrypted columns
+(:mod:`geoskip.stores.encryption`) are authenticated instead, and their footer has a cryptographic digest.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from geoskip.stores.encryption import PartKeys
 from geoskip.stores.log_files import Folder
 
 PART_SUFFIX = ".part"
-"""Not that of data, so that readers of `folder/**/*.parquet` leave metadata in the folder alone; it was once."""
+"""Not ``.parquet`` (as in earlier versions), so that readers of `folder/**/*.parquet` do not match metadata."""
 _PART = re.compile(r"_parts/_[0-9a-f]{32}\.(part|parquet)")
 _ROW_GROUP = 1 << 20
 _ROWS_A_BYTE = 64
-"""Rows per byte that no valid part exceeds, since all paths differ."""
+"""Maximum number of rows per byte of a valid part, in which all paths differ."""
 _LARGEST_FOOTER = 256 << 20
 _LARGEST_READ = 16 << 30
 
@@ -58,7 +58,7 @@ def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = N
         path,
         compression="zstd",
         row_group_size=_ROW_GROUP,
-        write_statistics=False,  # clauses look at summaries, not at bounds of summaries
+        write_statistics=False,  # clauses use summaries, not bounds of summaries
         use_dictionary=others,
         use_byte_stream_split=doubles,
         encryption_properties=keys.encryption_properties(paths) if keys else None,
@@ -80,7 +80,7 @@ def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = N
 
 
 def _leaves_by_kind(schema: pa.Schema) -> tuple[list[str], list[str]]:
-    """The paths of the leaves of floating-point numbers, and of all others."""
+    """The paths of the floating-point leaves, and of all others."""
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink)
     parquet = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
@@ -139,9 +139,9 @@ class PartReader:
     def _table(self, paths: Sequence[str]) -> pa.Table:
         """Read some leaves, as columns.
 
-        To read n columns, pyarrow looks up the positions of the file's first n leaves, for which it may lack the keys.
-        So an encrypted part is read by as many columns at once as it has base columns, which come first in it and have
-        no keys of their own.
+        To read n columns, pyarrow looks up the positions of the file's first n leaves, which fails without their keys.
+        So an encrypted part is read in groups of at most as many columns as there are base columns: these come first,
+        and are under the base key.
         """
         if self.keys is None:
             with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
@@ -159,8 +159,8 @@ class PartReader:
     def _verified_paths(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
         """Verify the leaves of a column that a type needs, and return their paths.
 
-        All are needed where the type has no fields, or names with dots. Encrypted columns are not verified: pyarrow
-        ends the process if asked for the position of one without its key.
+        All are needed if the type has no fields, or field names with dots. Encrypted columns are not verified: pyarrow
+        aborts the process when it looks up the position of a column without its key.
         """
         leaves = self.leaves.get(key, {})
         fields = [field.name for field in kind] if pa.types.is_struct(kind) else []
@@ -189,7 +189,7 @@ class PartReader:
 
 
 def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wanted] | None) -> pa.Table:
-    """Read the wanted columns of a snapshot's parts, None for all; nulls where a part lacks them."""
+    """Read the wanted columns of a snapshot's parts, None for all; null for parts without them."""
     full = files_schema(header.stored)
     wanted = full if names is None else pa.schema([f for column in full if (f := _narrow(column, names))])
     tables = [part.read(wanted) for part in parts]
@@ -203,7 +203,7 @@ def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wa
 
 
 def _narrow(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
-    """A column with its wanted fields alone; None if it is not wanted at all."""
+    """A column with only its wanted fields; None if no field is wanted."""
     if column.name in wanted:
         return column
     names = {what[1] for what in wanted if not isinstance(what, str) and what[0] == column.name}
@@ -214,7 +214,7 @@ def _narrow(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
 def _metadata(file: BinaryIO, keys: PartKeys | None) -> pq.FileMetaData:
     if keys is None:
         footer = pq.read_metadata(file)
-        if footer.serialized_size != _footer_length(file):  # reading an encrypted column would end the process
+        if footer.serialized_size != _footer_length(file):  # reading an encrypted column would abort the process
             raise ValueError("it is signed, and the metadata are not protected")
         return footer
     return pq.read_metadata(file, decryption_properties=keys.decryption_properties())
@@ -241,7 +241,7 @@ def _footer_length(file: BinaryIO) -> int:
 
 
 def _leaves(footer: pq.FileMetaData) -> dict[str, dict[str, int]]:
-    """The numbers of all leaves by column and path inside the column, which is empty for plain columns."""
+    """The numbers of all leaves by column and path inside the column; the path is empty for flat columns."""
     leaves: dict[str, dict[str, int]] = {}
     for number in range(footer.num_columns):
         column, _, leaf = footer.schema.column(number).path.partition(".")

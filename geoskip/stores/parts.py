@@ -1,8 +1,8 @@
 """Storage of snapshots as part files with some rows each, so that a small change is a small write.
 
 A part is a file of :mod:`geoskip.stores.part_files`. A header names parts and the rows removed from each. A commit
-writes one part; :func:`remove_rows` and :func:`merged_from` choose the parts that the next snapshot keeps, and those
-that are merged into the new one.
+writes one part: :func:`remove_rows` and :func:`merged_from` select the parts that the next snapshot keeps, and those
+that are merged into the new part.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from geoskip.stores.base import Store, new_identity, next_header, next_snapshot
 
 _MOST_PARTS, _FANOUT = 16, 4
 OWNER = 24
-"""Digits of an operation's id that begin the names of its parts, so that a sweep knows whose leftovers they are."""
+"""Number of digits of an operation's id in its parts' names, by which a sweep identifies the writer of leftovers."""
 _OPERATION = re.compile(r"[0-9a-f]{24,32}")
 _KEPT = 2
-"""Snapshots kept: the latest, and the one before it for queries that began with that."""
+"""Number of cached snapshots: the latest, and the previous one for queries that began with that."""
 
 
 class SnapshotCache:
@@ -38,7 +38,7 @@ class SnapshotCache:
         self._lock = threading.Lock()
 
     def peek(self, identity: str, number: int) -> Snapshot | None:
-        """A cached or stale snapshot, None for others."""
+        """A cached or expired snapshot, or None."""
         with self._lock:
             return self._snapshots.get((identity, number)) or self._stale.get((identity, number))
 
@@ -48,7 +48,7 @@ class SnapshotCache:
         Parameters
         ----------
         identity, number, read
-            Of the log and of the snapshot, and what is called with both if it is not cached.
+            The log's identity, the snapshot's number, and a function that reads the snapshot if it is not cached.
         """
         key = identity, number
         with self._lock:
@@ -87,7 +87,7 @@ class SnapshotCache:
 
 
 class PartStore(Store):
-    """A store that keeps snapshots as parts; a subclass reads and writes these."""
+    """A store that keeps snapshots as parts; subclasses read and write the parts."""
 
     def __init__(self) -> None:
         self._snapshots = SnapshotCache()
@@ -105,7 +105,7 @@ class PartStore(Store):
         """Write a part of the table and commit; returns the header with its parts."""
 
     def _log(self) -> str | None:
-        """The identity of the log that this thread reads, see :meth:`of_log`."""
+        """The identity of the log that this thread uses, see :meth:`of_log`."""
         return self.identity()
 
     def _header_of(self, identity: str, number: int) -> Header:
@@ -126,7 +126,7 @@ class PartStore(Store):
         Parameters
         ----------
         header, table, expected
-            As there.
+            As for :meth:`Store.commit`.
         """
         with self.patiently():
             self.check(header, expected)
@@ -135,7 +135,7 @@ class PartStore(Store):
             return self._commit_parts(header, (), table)
 
     def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
-        """Create the next snapshot by removing and adding rows, in proportion to the change.
+        """Create the next snapshot by removing and adding rows; writes only the change.
 
         Parameters
         ----------
@@ -160,14 +160,14 @@ class PartStore(Store):
 
 
 def part_name(header: Header) -> str:
-    """A random name of a part, 32 hexadecimal digits that begin with those of the header's operation."""
+    """A random name of a part: 32 hexadecimal digits that begin with the id of the header's operation."""
     operation = str(header.operation.get("id", ""))
     owner = operation[:OWNER] if _OPERATION.fullmatch(operation) else ""
     return owner + new_identity()[len(owner) :]
 
 
 def remove_rows(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.bool_]]) -> list[PartFile]:
-    """The parts without some rows, a boolean for each row of all parts; empty parts are left out."""
+    """The parts without the rows that are ``gone``, a boolean for each row; empty parts are left out."""
     kept = []
     start = 0
     for part in parts:
@@ -182,7 +182,7 @@ def remove_rows(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.boo
 
 
 def merged_from(parts: Sequence[PartFile], added: int) -> int:
-    """The number of the first part to merge with those after it and the added rows into one part."""
+    """The number of the first part to merge: it, all later parts and the added rows become one part."""
     wasteful = [number for number, part in enumerate(parts) if len(part.removed) > part.rows_left]
     first = min(wasteful, default=len(parts))
     if len(parts) >= _MOST_PARTS:

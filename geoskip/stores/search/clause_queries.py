@@ -1,50 +1,51 @@
 """Translate clauses into queries of a search server, over the keys of summaries.
 
-**Keys** order on the server as values do in Spark. Each sort of summary defines the fields of its keys, makes the keys
-from the unit tables that clauses compare when geoskip evaluates them, and gives a table without units
-(:class:`UnitKeys <geoskip.stores.search.queries.UnitKeys>`). A user's index has keys if its summaries have the members
-of one of geoskip's. A document without an index's keys is kept by every clause over it.
+**Keys** have the same order on the server as values in Spark. Each sort of summary defines the fields of its keys,
+computes the keys from the unit tables that clauses compare when geoskip evaluates them, and defines a table without
+units (:class:`UnitKeys <geoskip.stores.search.queries.UnitKeys>`). A user's index has keys if its summaries have the
+members of one of geoskip's indexes. A document without an index's keys is kept by every clause over the index.
 
-*Bounds* (MinMax and its like: ``min``, ``max``, ``nulls`` and ``rows``). A server's doubles have no NaN, its strings
-have another order than bytes, and it has no decimals. So documents get the columns of
+*Bounds* (MinMax and other indexes with ``min``, ``max``, ``nulls`` and ``rows``). A server's doubles have no NaN, its
+strings are not ordered by bytes, and it has no decimals. So documents have the columns of
 :class:`~geoskip.indexes.range_clauses.BoundTable`:
 
 * ``low`` and ``high``: for types of fixed width the order-preserving 64-bit keys of :mod:`geoskip.bounds.sort_keys`,
-  for strings and binary the bytes as hexadecimal digits, which order as the bytes do whatever is in them; a bound of
-  strings that is missing is open;
+  for strings and binary the bytes as hexadecimal digits, which have the same order as the bytes; a missing bound of
+  strings is open;
 * ``present``, if the file may have a value; ``values``, if some value is not NULL; ``nulls``, if some value is NULL;
 * for floats ``nan`` and ``numbers``, if it may have NaN and other values; for strings ``exact``, if neither bound was
   shortened.
 
 *Segments* (GapList), and one more each for NULL and NaN, are *nested* objects with the keys of bounds, so that
-``x BETWEEN 4 AND 6`` becomes a query for one segment that meets both ends.
+``x BETWEEN 4 AND 6`` becomes a query for one segment that satisfies both comparisons.
 
-*Boxes* (GeoBox) are nested objects too: AND becomes a query for one box that passes everything. Beside ``boxes``
-(doubles as stored; ``point`` if the file has points alone) a document has a flag for each other sort of
-:mod:`units <geoskip.indexes.geobox.units>`. A server compares coordinates, and has no polygons: clauses about a shape
-become a query for boxes that meet the shape's envelope, or the envelope of its surroundings for distances, and geoskip
-then compares the boxes of those files. Clauses that only skip files wholly inside a shape or near a point (NOT
-Intersects, a distance above a number) keep nearly every file, and are not translated. The margins against rounding
-follow from the snapshot's largest coordinate, which is kept beside the keys.
+*Boxes* (GeoBox) are nested objects too: AND becomes a query for one box that satisfies all conditions. In addition to
+``boxes`` (doubles as stored; ``point`` if the file has only points) a document has a flag for each other sort of
+:mod:`units <geoskip.indexes.geobox.units>`. A server compares coordinates, not polygons: a clause about a shape becomes
+a query for boxes that intersect the shape's envelope, expanded by the distance if there is one, and geoskip then
+evaluates the clause on the boxes of those files. Clauses that only skip files completely inside a shape or near a point
+(NOT Intersects, a distance above a number) keep nearly every file, and are not translated. The margins against rounding
+are computed from the snapshot's largest coordinate, which is stored with the keys.
 
 *Distances* (MetricDist): for each pivot the *rings* in which a file's rows lie, the columns of
-:class:`~geoskip.indexes.metricdist.summaries.DistanceTable`. The rings of the first pivot are the ranges ``r0``, one
-more than it has gaps, and so on; they have the margins of the clauses. A file with a row that is no point, or with too
-little known, has no keys. Stored outlines of texts, as for Levenshtein's distance, and the rings of further pivots are
-compared by geoskip afterwards.
+:class:`~geoskip.indexes.metricdist.summaries.DistanceTable`. The field ``r0`` has the rings of the first pivot as
+ranges, one more than the pivot has gaps, ``r1`` those of the second, and so on, widened against rounding as for
+clauses. A file with a row that is not a point, or with insufficient metadata, has no keys. Stored outlines of texts, as
+for the Levenshtein distance, and the rings of further pivots are compared by geoskip afterwards.
 
 *Lists of values*: :mod:`~geoskip.stores.search.queries`.
 
 **Clauses** state a condition on the columns of a unit table (:mod:`geoskip.conditions`), which becomes the query. AND
-and OR become the server's. For clauses over the *units* of one index (values, segments, boxes) the conditions on a unit
-are merged first, as geoskip evaluates them. No clause is ever negated. A clause that cannot be translated, such as one
-on a computed expression, is left out of an AND, and makes an OR untranslatable: the server then keeps more files, and
-geoskip evaluates the clause on these (:attr:`TranslatedQuery.exact <geoskip.stores.search.queries.TranslatedQuery>`).
+and OR become those of the server. For clauses over the *units* of one index (values, segments, boxes) the conditions on
+a unit are merged first, as when geoskip evaluates them. No clause is ever negated. A clause that cannot be translated,
+such as one on a computed expression, is left out of an AND, and makes an OR untranslatable: the server then keeps more
+files, and geoskip evaluates the clause on these
+(:attr:`TranslatedQuery.exact <geoskip.stores.search.queries.TranslatedQuery>`).
 
-Bloom filters have no keys. A clause tests some bits of a long string, and servers' queries know no bits: as terms, the
-numbers of the set bits are half of a filter's bits, eight to sixteen times its bytes, and more in the server's index;
-scripts could test bits, but servers rarely allow them. So the filters are sent of the files that the other clauses of a
-query keep.
+Bloom filters have no keys. A clause tests some bits of a long string, which servers' queries cannot do: with the
+numbers of the set bits as terms (half of a filter's bits), a filter would take eight to sixteen times its bytes, and
+more in the server's index; scripts could test bits, but servers rarely allow them. So the server only sends the filters
+of the files that the other clauses of a query keep.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ _OF_BOUNDS = frozenset(["min", "max", "nulls", "rows"])
 
 
 def range_fields_of(entry: IndexEntry) -> Fields | None:
-    """The server's types of the keys; None where the summaries have no bounds."""
+    """The server's types of the keys; None if the summaries have no bounds."""
     if not {field.name for field in entry.arrow} >= _OF_BOUNDS:
         return None
     bound = entry.arrow.field("min").type
@@ -115,7 +116,7 @@ def range_fields_of(entry: IndexEntry) -> Fields | None:
 
 
 def types_of(bound: pa.DataType) -> Fields | None:
-    """The server's types of the keys of bounds of this type; None for those that have no keys."""
+    """The server's types of the keys of bounds of this type; None for types without keys."""
     flags: tuple[str, ...]
     if pa.types.is_binary(bound) or pa.types.is_large_binary(bound):
         types, flags = {"type": "keyword"}, ("present", "values", "nulls", "exact")
@@ -129,13 +130,13 @@ def types_of(bound: pa.DataType) -> Fields | None:
 
 
 def range_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
-    """The keys of all files; None where decimals are too long for them."""
+    """The keys of all files; None if decimals are too long."""
     found = keys_of_bounds(files, entry.name, entry.arrow.field("min").type)
     return None if found is None else ServerKeys(found)
 
 
 def keys_of_bounds(files: Files, name: str, bound: pa.DataType) -> list[Row] | None:
-    """The keys of bounds of this type, an entry a file."""
+    """The keys of bounds of this type, one entry for each file."""
     table, names = BoundTable(files, index_leaf(name)), types_of(bound)
     interval = table.interval
     scale = bound.scale if pa.types.is_decimal(bound) else 0
@@ -152,7 +153,7 @@ def _cells_of(column: Any) -> list[Any]:
 
 
 def range_units_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
-    """The keys of bounds, a unit a document; None for clauses over other columns."""
+    """The keys of bounds, with the document as unit; None for clauses over other columns."""
     files = no_files(field.entry)
     if not isinstance(clause.units(files), BoundTable):
         return None
@@ -162,11 +163,11 @@ def range_units_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
 
 
 _MOST_SEGMENTS = 64
-"""The most units of a file with keys."""
+"""Maximum number of units of a file with keys."""
 
 
 def segment_fields_of(entry: IndexEntry) -> Fields | None:
-    """The server's types of the keys; None where the summaries have no segments."""
+    """The server's types of the keys; None if the summaries have no segments."""
     names = {field.name for field in entry.arrow}
     types = types_of(_bound_of(entry)) if names >= {"segments", "nulls", "rows"} else None
     if types is None:
@@ -179,7 +180,7 @@ def _bound_of(entry: IndexEntry) -> pa.DataType:
 
 
 def segment_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
-    """The keys of all files; None where decimals are too long for them."""
+    """The keys of all files; None if decimals are too long."""
     segments = segments_of(files, entry.name)
     found = keys_of_bounds(segments, entry.name, _bound_of(entry))
     if found is None:
@@ -204,7 +205,7 @@ _SORT_FLAGS: dict[UnitSort, str] = {sort: sort.name.lower() for sort in UnitSort
 
 
 def box_fields_of(entry: IndexEntry) -> Fields | None:
-    """The server's types of the keys; None where the summaries have no boxes."""
+    """The server's types of the keys; None if the summaries have no boxes."""
     if not {field.name for field in entry.arrow} >= {"boxes", "rows", "boxless", "nonfinite"}:
         return None
     box = {**dict.fromkeys(ENDS, _DOUBLE), "point": _BOOLEAN}
@@ -229,7 +230,7 @@ def box_keys_of(files: Files, entry: IndexEntry) -> ServerKeys:
 
 
 def _boxes(units: BoxUnits) -> Iterable[Row]:
-    ends = [(getattr(units.boxes, end) + 0.0).tolist() for end in ENDS]  # -0.0 is below 0.0 on a server
+    ends = [(getattr(units.boxes, end) + 0.0).tolist() for end in ENDS]  # -0.0 is less than 0.0 on a server
     points = units.only_points(np.arange(len(units.boxes))).tolist()
     return (dict(zip((*ENDS, "point"), box, strict=True)) for box in zip(*ends, points, strict=True))
 
@@ -241,10 +242,10 @@ def box_units_of(clause: Clause, field: KeyField) -> UnitKeys:
 
 
 class BoxKeys(UnitKeys):
-    """The keys of units: nested objects of boxes, and flags for the other sorts."""
+    """The keys of units: nested objects for boxes, and flags for the other sorts."""
 
     def translate(self, condition: Condition) -> TranslatedQuery | None:
-        """The query for documents with a unit that satisfies a condition; None if only code drops boxes."""
+        """The query for documents with a unit that satisfies a condition; None if only code excludes boxes."""
         vague = not is_exact(condition) and _of_sort(necessary(condition), UnitSort.BOX) == ALWAYS
         return None if vague else super().translate(condition)
 
@@ -272,7 +273,7 @@ def _of_sort(condition: Condition, sort: UnitSort) -> Condition:
 
 
 def _has_complement(parts: tuple[Condition, ...]) -> bool:
-    """True if one of some alternatives negates others: elsewhere than in windows, or in one of them."""
+    """True if one alternative is the negation of others, such as outside of windows OR inside one of them."""
     negated = [part.part for part in parts if isinstance(part, Negation)]
     return any({*(one.parts if isinstance(one, AnyOf) else (one,))} <= {*parts} for one in negated)
 
@@ -281,11 +282,11 @@ def _has_complement(parts: tuple[Condition, ...]) -> bool:
 
 _DISTANCE_FLAGS = ("points", "nulls", "partly")
 _MOST_PIVOTS = 64
-"""The most pivots with rings."""
+"""Maximum number of pivots with rings."""
 
 
 def ring_fields_of(entry: IndexEntry) -> Fields | None:
-    """The server's types of the keys; None for other indexes, and where the pivots are not known here."""
+    """The server's types of the keys; None for other indexes, and if the pivots are not available."""
     origins = _pivots_of(entry)
     if origins is None:
         return None
@@ -340,7 +341,7 @@ def _between_gaps(low: float, high: float, gaps: list[tuple[float, float]]) -> A
 
 
 def ring_units_of(clause: Clause, field: KeyField) -> UnitKeys | None:
-    """The keys that a clause over distances compares; None for others."""
+    """The keys that a clause over distances compares; None for other clauses."""
     if not isinstance(clause, DistanceClause):
         return None
     return UnitKeys(field, DistanceTable(clause.origins, rings=_rings_of(clause.origins)), "points")
@@ -349,14 +350,14 @@ def ring_units_of(clause: Clause, field: KeyField) -> UnitKeys | None:
 # --- clauses ----------------------------------------------------------------------------------------------------------
 
 _MOST_QUERIES = 800
-"""Simple queries in one query; servers refuse more than 1,024."""
+"""Maximum number of simple queries in one query; servers refuse more than 1,024."""
 _DEEPEST = 8
 
 
 def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
-    """Translate a clause into a query for the files that it keeps, or more; None if not possible.
+    """Translate a clause into a query that matches at least the files that it keeps, or None.
 
-    ``fields`` are the keys of indexes by name.
+    ``fields`` has the keys of indexes by name.
     """
     found = _translate_clause(clause, fields, _DEEPEST)
     return None if found is None or found.size > _MOST_QUERIES else found
@@ -379,7 +380,7 @@ def _translate_clause(clause: Clause, fields: Mapping[str, KeyField], depth: int
 
 
 def _of_one_index(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
-    """Translate a clause, or the merged clauses over the units of one index."""
+    """Translate a clause, or merged clauses over the units of one index."""
     first = next(leaves_of(clause))
     if not isinstance(first, FileClause):
         return None
@@ -407,7 +408,7 @@ _KINDS: tuple[
     (box_fields_of, box_keys_of, box_units_of),
     (ring_fields_of, ring_keys_of, ring_units_of),
 )
-"""For each sort of keys: what documents have of them, the keys of files, and those that a clause compares."""
+"""For each sort of keys, functions for its field types, the keys of files, and the keys that a clause compares."""
 
 
 def fields_of(entry: IndexEntry) -> Fields | None:

@@ -1,25 +1,25 @@
 """Rows of the files table as documents, one for each file.
 
-A document has the members ``part`` and ``row``, its position in the files table, the base columns under their names,
-``summaries`` with an object for each index, stored and not indexed, and ``keys``
+A document has the members ``part`` and ``row`` (its position in the files table), the base columns under their names,
+``summaries`` with an object for each index (stored, not indexed), and ``keys``
 (:mod:`geoskip.stores.search.clause_queries`), which the server can compare.
 
-Columns of small values, such as paths and bounds, are stored once more in *blocks*, documents of some thousand rows of
-one column, since a server takes much longer to return a document for each file.
+Columns of small values, such as paths and bounds, are also stored in *blocks*, documents of some thousand rows of one
+column, since a server takes much longer to return one document for each file.
 
-Arrow values become JSON and come back exactly, also where JSON or a server would round or change them:
+Arrow values are encoded as JSON and decoded exactly, even if JSON or a server would round or change them:
 
 =============================== ====================================================================================
 integers, dates, times          a number; beyond 2^53 its digits as a string
 floats                          a number; NaN, infinities and ``-0.0`` as the 16 hexadecimal digits of their bits
-strings and binary              a string where the bytes are UTF-8, else a list with the bytes in base64
+strings and binary              a string if the bytes are UTF-8, else a list with the bytes in base64
 decimals                        their digits as a string
-booleans, null                  themselves
-lists and all other types       Arrow's own message of one value, in base64, packed by zlib where that is shorter
+booleans, null                  unchanged
+lists and all other types       an Arrow IPC message of one value, in base64, compressed by zlib if that is shorter
 =============================== ====================================================================================
 
-A server returns the values that it was sent, but may write a number in another way (``1e-7`` as ``1.0E-7``): checksums
-are of the JSON that Python writes.
+A server returns the values that it received, but may format numbers differently (``1e-7`` as ``1.0E-7``): checksums are
+computed from the JSON that Python writes.
 """
 
 from __future__ import annotations
@@ -44,38 +44,38 @@ from geoskip.metadata import BASE_SCHEMA, IndexEntry, PartColumn, PartFile
 from geoskip.stores.search.clause_queries import fields_of, keys_of
 
 KEYS = "*keys"
-"""The leaf of a part's column whose documents have keys; no field has such a name."""
+"""A leaf that marks a part's column with keys in its documents; no field has such a name."""
 SOME = "*some"
-"""The leaf of a column where some files have a summary and not all keys."""
+"""A leaf that marks a column with files that have a summary but not all keys."""
 LARGEST = "*largest"
-"""The leaf with the power of two above every coordinate."""
+"""The leaf with the exponent of a power of two that is above every coordinate."""
 BLOCKS = "*blocks"
-"""The leaf of a column that is stored in blocks too."""
+"""A leaf that marks a column that is also stored in blocks."""
 VALUES = "v"
 """The name of a base column's values in a block."""
 THERE = "#"
 """The leaf that marks the rows with a summary."""
 _MOST_FIELDS = 2500
-"""Fields of keys; the index has room for some more."""
+"""Maximum number of fields of keys; the index allows some more."""
 _MOST_NESTED = 40
-"""Nested fields; the default limit of servers is 50."""
+"""Maximum number of nested fields; the default limit of servers is 50."""
 BLOCK = 4096
-"""Rows of a checksum, and of a block."""
+"""Number of rows of a checksum, and of a block."""
 _LARGEST_BLOCK = 4 << 20
 _SMALL = 200
-"""Bytes of a value, on average, up to which a column is stored in blocks."""
+"""Average bytes per value up to which a column is stored in blocks."""
 
 _EXACT = 2**53
 _LARGEST_VALUE = 1 << 28
 _PACKED = "z"
-"""Prefix of a packed message, before a colon, which does not occur in base64."""
+"""Prefix of a compressed message, followed by a colon, which does not occur in base64."""
 
 Cells = list[Any]
 
 
 @dataclass(frozen=True)
 class SummaryField:
-    """The field of documents that holds the summaries of an index; its name depends on index and type."""
+    """The field of documents with the summaries of an index; its name depends on index and type."""
 
     name: str
     entry: IndexEntry
@@ -87,7 +87,7 @@ class SummaryField:
         return cls(f"{readable}_{digest}", entry)
 
     def leaves(self) -> dict[str, str]:
-        """The members of a summary's object by field name: the same name if it is plain."""
+        """The members of a summary's object by field name: the same name if it has only letters and digits."""
         names = [field.name for field in self.entry.arrow]
         return {name: name if re.fullmatch("[A-Za-z_0-9]+", name) else f"#{at}" for at, name in enumerate(names)}
 
@@ -97,7 +97,7 @@ def slots_of(entries: Iterable[IndexEntry]) -> tuple[SummaryField, ...]:
 
 
 class PartWriter:
-    """Makes the documents of a new part, and then its description for headers."""
+    """Creates the documents of a new part, and then its description for headers."""
 
     def __init__(self, name: str, table: pa.Table, slots: Sequence[SummaryField], keyed: frozenset[str]) -> None:
         self.name = name
@@ -135,7 +135,7 @@ class PartWriter:
                 continue
             block = {"kind": "block", "part": self.name, "column": column, "row": start, "summaries": cells}
             text = json.dumps(block, separators=(",", ":"))
-            if len(text) > _LARGEST_BLOCK:  # unlike the first rows: the column has no blocks
+            if len(text) > _LARGEST_BLOCK:  # larger than the first rows suggested: the column has no blocks
                 self._large.add(column)
                 continue
             self._crcs[column].setdefault(BLOCKS, []).append(count)
@@ -143,7 +143,7 @@ class PartWriter:
         self._block = {}
 
     def part(self) -> PartFile:
-        """The part's description for headers, once all documents were made."""
+        """The part's description for headers, after all documents were created."""
         columns = {}
         blocks = -(-self.table.num_rows // BLOCK)
         for name in (*BASE_SCHEMA.names, *(slot.name for slot in self.slots)):
@@ -233,7 +233,7 @@ def decode(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def checksum(cells: Sequence[Any]) -> int:
-    """The CRC-32 of values as JSON, the same before and after a server stored them."""
+    """The CRC-32 of values as JSON; it is the same after a server has stored them."""
     return zlib.crc32(json.dumps(cells, separators=(",", ":")).encode("ascii"))
 
 

@@ -19,10 +19,10 @@ _MOST_FIELDS = 3000
 _LOG = "log"
 _FEW = 10
 _ALONE, _TOGETHER = 2, 1000
-"""The most entries that are removed one by one, and with one request."""
+"""Maximum number of entries that are removed one by one, and with one request."""
 _AT_ONCE, _BATCH = 100_000, 5000
-"""Documents that a request removes, so that it takes seconds, and that the server removes at a time. OpenSearch sends a
-header for each batch, and Python accepts at most a hundred."""
+"""Maximum number of documents that a request removes, so that it takes seconds, and of a batch on the server.
+OpenSearch sends a header for each batch, and Python accepts at most a hundred headers."""
 
 _MAPPINGS: Json = {
     "dynamic": False,
@@ -53,7 +53,7 @@ class SearchIndex:
         self._settings = settings
 
     def identity(self) -> str | None:
-        """The identity of the log, None where there is none."""
+        """The identity of the log, or None."""
         try:
             return self._identity_in(self.server.document(self.name, _LOG))
         except NotFoundError:
@@ -76,9 +76,9 @@ class SearchIndex:
             ) from None
 
     def _exists(self) -> bool | None:
-        """True if the alias exists, with an index of geoskip's; None if the credentials do not allow to look.
+        """True if the alias exists for an index of geoskip; None if the credentials do not permit the request.
 
-        Raises MetadataError if the name belongs to something else, which must not be changed.
+        Raises MetadataError if the name is used for something else, which must not be changed.
         """
         try:
             answer = self.server.ask("GET", f"/{self.name}/_mapping")
@@ -111,8 +111,8 @@ class SearchIndex:
         return True
 
     def latest(self) -> int | None:
-        """The highest number of a snapshot, by one search that returns the log's own document first."""
-        order = {"number": {"order": "desc", "unmapped_type": "long"}}  # an index of others may have no numbers
+        """The highest number of a snapshot, by one search that returns the document of the log first."""
+        order = {"number": {"order": "desc", "unmapped_type": "long"}}  # a foreign index may have no such field
         query = is_one_of("kind", _LOG, "snapshot")
         body = {"query": query, "sort": [order], "size": _FEW, "_source": ["kind", "identity", "format"]}
         try:
@@ -130,7 +130,7 @@ class SearchIndex:
         return max(self.numbers("snapshot", identity), default=None)
 
     def end(self) -> None:
-        """Remove the log's own document, so that readers find no log, and then all others; the index is kept."""
+        """Remove the document of the log, so that readers find none, then all others; the index is kept."""
         if self._exists() is False:
             return
         self.delete(_LOG)
@@ -176,16 +176,16 @@ class SearchIndex:
             with contextlib.suppress(NotFoundError):
                 if self.server.document(self.name, _entry(kind, identity, number)).get("mark") == mark:
                     return
-            self.refresh()  # so that the next attempt finds the entry of that number
+            self.refresh()  # so that the next attempt finds an entry with this number
             raise
 
     def text(self, kind: str, identity: str, number: int) -> bytes:
-        """Read an entry; raises NotFoundError where it is missing.
+        """Read an entry; raises NotFoundError if it is missing.
 
         Parameters
         ----------
         kind, identity, number
-            As given to :meth:`create`.
+            As for :meth:`create`.
         """
         source = self.server.document(self.name, _entry(kind, identity, number))
         if (source.get("kind"), source.get("identity"), source.get("number")) != (kind, identity, number):
@@ -216,7 +216,7 @@ class SearchIndex:
                 self.delete_all({"ids": {"values": names[start : start + _TOGETHER]}})
 
     def refresh(self) -> None:
-        """Let searches find all written documents; without the right to write they find them a second later."""
+        """Make written documents visible to searches; without write permission this happens a second later."""
         with contextlib.suppress(NotFoundError, ForbiddenError):
             self.server.tell("POST", f"/{self.name}/_refresh")
 
@@ -226,7 +226,7 @@ class SearchIndex:
             self.server.tell("DELETE", f"/{self.name}/_doc/{name}", refresh="true")
 
     def delete_all(self, query: Json) -> int:
-        """Remove all documents that match a query; returns how many."""
+        """Remove all documents that match a query; returns their number."""
         self.refresh()
         path, body = f"/{self.name}/_delete_by_query", {"query": query, "max_docs": _AT_ONCE}
         removed = 0
@@ -246,11 +246,11 @@ def is_one_of(member: str, *values: str) -> Json:
 
 OF_PARTS: Json = {"bool": {"filter": [is_one_of("kind", "file", "block"), {"regexp": {"part": DIGITS}}]}}
 OF_ENTRIES: Json = {"bool": {"filter": [is_one_of("kind", "snapshot", "operation"), {"regexp": {"identity": DIGITS}}]}}
-"""The queries for geoskip's documents, except the log's own: the index may have documents of others."""
+"""The queries for geoskip's documents, except that of the log: the index may have foreign documents."""
 
 
 def _is_ours(properties: Mapping[str, Any]) -> bool:
-    """True for the mappings of an index of geoskip's."""
+    """True for the mappings of an index that geoskip created."""
     types = {name: properties.get(name, {}).get("type") for name in ("kind", "identity", "part", "number", "row")}
     return types == {name: _MAPPINGS["properties"][name]["type"] for name in types} and (
         properties.get("summaries", {}).get("enabled") is False

@@ -1,14 +1,14 @@
 """The server's query language, and the unit keys of indexes, used to express conditions as queries.
 
 Keys of *listed values* (ValueList, Formatted, Hybrid, Prefix and Suffix): a document has each list of the file as a
-field of many values: numbers, dates and times as the keys of :mod:`geoskip.evaluation.values`, strings and binary as
-hexadecimal digits (Suffix's reversed). Beside them are the flags ``nulls``, if some value is NULL, and ``open``, if
-there may be values that are not listed. A file whose list is long, or has a long value, has no keys: every query keeps
-it, and :attr:`ServerKeys.whole` is False, so that geoskip evaluates the clause on the files that were kept.
+multi-valued field: numbers, dates and times as the keys of :mod:`geoskip.evaluation.values`, strings and binary as
+hexadecimal digits (reversed for Suffix). In addition it has the flags ``nulls``, if some value is NULL, and ``open``,
+if there may be values that are not listed. A file with a long list, or with a long value in it, has no keys: every
+query keeps it, and :attr:`ServerKeys.whole` is False, so that geoskip evaluates the clause on the files that were kept.
 
-A unit is a value, NULL or what is not listed, so it has a key in one of these fields alone. Thus a condition becomes
-one set of keys for each field: AND intersects and OR unites the sets, as geoskip merges clauses value by value, and a
-file is kept if it has a key in one of them.
+A unit is a listed value, NULL or an unlisted value, so it has a key in exactly one of these fields. Thus a condition
+becomes one set of keys for each field, with AND as intersection and OR as union, as geoskip merges clauses value by
+value; and a file is kept if it has a key in one of the sets.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ NONE: Query = {"match_none": {}}
 
 @dataclass(frozen=True)
 class ServerKeys:
-    """The keys of an index: an entry a file, empty for a file that every clause over the index keeps.
+    """The keys of an index: one entry for each file, empty if every clause over the index keeps the file.
 
     ``whole`` is False if a file without keys may have a summary, so that clauses evaluated by geoskip may skip it.
     ``largest`` is at least the absolute value of every coordinate.
@@ -75,7 +75,7 @@ class ServerKeys:
 
 @dataclass(frozen=True)
 class KeyField:
-    """The field of documents that holds the keys of an index; see :class:`ServerKeys` for the rest."""
+    """The field of documents with the keys of an index; for the other attributes see :class:`ServerKeys`."""
 
     path: str
     entry: IndexEntry
@@ -100,7 +100,7 @@ class KeyField:
 
 @dataclass(frozen=True)
 class TranslatedQuery:
-    """A query for the files that a clause keeps; ``exact`` if it keeps no others."""
+    """A query that matches the files that a clause keeps; ``exact`` if it matches no others."""
 
     query: Query
     exact: bool = True
@@ -113,7 +113,7 @@ class TranslatedQuery:
 
 @dataclass(frozen=True)
 class UnitKeys:
-    """The keys of an index's units, in which conditions become queries.
+    """The keys of an index's units, by which conditions are translated into queries.
 
     Attributes
     ----------
@@ -122,11 +122,11 @@ class UnitKeys:
     table : UnitTable
         A table without units, for the clauses of the index.
     known : str
-        The member that all documents with keys have; those without are kept.
+        A member of all documents that have keys; documents without it are kept.
     nullable : Container of str
         The columns that may be null.
     nested : str
-        The member that has the units as nested objects; empty where the document is the unit.
+        The member with the units as nested objects; empty if the document is the unit.
     """
 
     field: KeyField
@@ -136,7 +136,7 @@ class UnitKeys:
     nested: str = ""
 
     def translate(self, condition: Condition) -> TranslatedQuery | None:
-        """The query for documents with a unit that satisfies a condition; None if that is all of them."""
+        """The query for documents with a unit that satisfies a condition; None if it would match all."""
         sent = _sendable(condition)
         if necessary(sent) == ALWAYS and not is_exact(sent):
             return None
@@ -144,7 +144,7 @@ class UnitKeys:
         return TranslatedQuery(query, is_exact(sent) and self.field.whole)
 
     def query_of(self, condition: Condition) -> Query:
-        """The query for documents with keys and such a unit."""
+        """The query for documents with keys and a unit that satisfies a condition."""
         if not self.nested:
             return query_of(condition, self.field, self.nullable)
         path = f"{self.field.path}.{self.nested}"
@@ -154,11 +154,11 @@ class UnitKeys:
 _DEEPEST = 12
 _MOST_VALUES = 200
 _LONGEST = 1000
-"""Bytes of the longest value in a query."""
+"""Maximum number of bytes of a value in a query."""
 
 
 def _sendable(condition: Condition, depth: int = _DEEPEST) -> Condition:
-    """The condition with code in place of parts that are too deep, or whose values are too many or long."""
+    """Replace parts of a condition by code if they are too deep, or have too many or too long values."""
     if not depth:
         return _left_out(ALWAYS, condition)
     match condition:
@@ -185,15 +185,15 @@ _COMPARISONS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
 def query_of(condition: Condition, field: KeyField, nullable: Container[str] = ()) -> Query:
-    """Translate what a condition compares into a query; its code is left out.
+    """Translate the comparisons of a condition into a query, without the parts that are code.
 
     Parameters
     ----------
     condition, field
-        The condition on the columns of the index's units, and the keys, whose members have the columns' names. Bytes
-        are keys of hexadecimal digits.
+        The condition on the columns of the index's units, and the keys, with the columns' names as members. Bytes are
+        keys of hexadecimal digits.
     nullable
-        The columns that may be null, which documents then lack: what is unknown is kept.
+        The columns that may be null; documents with null lack the member, and match.
     """
     return _query(necessary(condition), field, nullable, True)
 
@@ -224,7 +224,7 @@ def _comparison_query(field: KeyField, column: str, op: str, value: Any) -> Quer
 
 
 def _among_query(field: KeyField, column: str, intervals: Sequence[Interval]) -> Query:
-    """Values as terms, and intervals as ranges."""
+    """Single values become terms, and intervals ranges."""
     terms = [low for low, high in intervals if low is not None and high == next_key(low)]
     found: list[Query] = [{"terms": {f"{field.path}.{column}": list(map(_json, terms))}}] if terms else []
     for low, high in intervals:
@@ -248,7 +248,7 @@ def _json(value: Any) -> Any:
 
 
 def no_files(entry: IndexEntry) -> Files:
-    """Files of which there are none, for a table without units."""
+    """A files table without rows, for a unit table without units."""
     return FileMetadata.of(pa.table({entry.name: pa.array([], entry.arrow)}))
 
 
@@ -271,7 +271,7 @@ def any_of(queries: Iterable[Query]) -> Query:
 
 
 def _inside(query: Query, member: str) -> list[Query]:
-    """The operands of a conjunction or disjunction, so that nested ones are flattened."""
+    """The operands of a conjunction or disjunction, to flatten nested ones."""
     inside = query.get("bool", {})
     joined: list[Query] | None = inside.get(member)
     return joined if joined is not None and set(inside) <= {member, "minimum_should_match"} else [query]
@@ -299,9 +299,9 @@ def _count(query: Mapping[str, Any]) -> int:
 # --- listed values ----------------------------------------------------------------------------------------------------
 
 _MOST_LISTED = 1000
-"""The most values of a file with keys."""
+"""Maximum number of listed values of a file with keys."""
 _LONGEST_LISTED = 500
-"""Bytes of the longest value with a key, and of the longest literal in a query."""
+"""Maximum number of bytes of a value with a key, and of a literal in a query."""
 _MOST_BYTES = 1 << 16
 _MOST_TERMS = 2000
 _MOST_RANGES = 200
@@ -311,7 +311,7 @@ Cells = list[Any]
 
 
 def list_fields_of(entry: IndexEntry) -> dict[str, Any] | None:
-    """The server's types of the keys; None where the summaries have no lists."""
+    """The server's types of the keys; None if the summaries have no lists."""
     found: dict[str, Any] = {}
     for part, members in _lists_in(entry.arrow):
         for member in members:
@@ -334,7 +334,7 @@ def _lists_in(summary: pa.DataType) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def list_keys_of(files: Files, entry: IndexEntry) -> ServerKeys:
-    """The keys of all files whose lists are short enough."""
+    """The keys of all files with short enough lists."""
     rows: list[dict[str, Any]] = [{} for _ in range(len(files))]
     whole = True
     for part, members in _lists_in(entry.arrow):
@@ -353,7 +353,7 @@ def list_keys_of(files: Files, entry: IndexEntry) -> ServerKeys:
 
 
 def _cells_of(lists: Sequence[pa.Array], *, turned: bool) -> tuple[list[list[Cells]], Mask]:
-    """The keys of each list and file, and the files whose values are few and short enough."""
+    """The keys by list and file, and a mask of the files with few and short enough values."""
     length = len(lists[0])
     count, size = np.zeros(length, dtype=np.int64), np.zeros(length, dtype=np.int64)
     short = np.ones(length, dtype=bool)
@@ -372,7 +372,7 @@ def _cells_of(lists: Sequence[pa.Array], *, turned: bool) -> tuple[list[list[Cel
 
 
 def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
-    """The keys of physical values, the size of each, and the values that have one."""
+    """The keys of physical values, the size of each, and a mask of the values that have a key."""
     eights = np.full(len(values), 8, dtype=np.int64)
     if pa.types.is_decimal(values.type):
         scaled = [int(value.scaleb(values.type.scale, _DIGITS)) for value in values.to_pylist()]
@@ -388,7 +388,7 @@ def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
 
 
 def list_units_of(clause: FileClause | ExistsClause, field: KeyField) -> UnitKeys | None:
-    """The keys of values, or of Hybrid's counts of NULL, that a clause compares; None for others."""
+    """The keys of values, or of Hybrid's counts of NULL, that a clause compares; None for other clauses."""
     table = clause.units(no_files(field.entry))
     if type(clause) is HasNulls and not clause.is_derived:
         return UnitKeys(field, table, "nulls")
@@ -399,10 +399,10 @@ def list_units_of(clause: FileClause | ExistsClause, field: KeyField) -> UnitKey
 
 
 class ListKeys(UnitKeys):
-    """The keys of listed values, in which conditions become sets of keys."""
+    """The keys of listed values, by which conditions are translated into sets of keys."""
 
     def translate(self, condition: Condition) -> TranslatedQuery | None:
-        """The query for files with a unit that satisfies a condition; None if too long or for all."""
+        """The query for files with a unit that satisfies a condition; None if too long or if it matches all."""
         compared = necessary(condition)
         if compared == ALWAYS:
             return None
@@ -439,7 +439,7 @@ def _join_conditions(one: Condition | None, other: Condition | None, every: bool
 
 
 def _within_64_bits(condition: Condition) -> Condition:
-    """The condition without numbers that no document has: a literal may be one."""
+    """The condition without numbers outside of 64 bits, which a literal may be and no document has."""
     if not isinstance(condition, Among) or any(isinstance(end, bytes) for ends in condition.intervals for end in ends):
         return condition
     within = intersection(condition.intervals, ((FIRST, LAST + 1),))

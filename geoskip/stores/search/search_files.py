@@ -1,13 +1,13 @@
 """The files table of a snapshot on a server, which reads columns or lets the server evaluate clauses.
 
-For few files the columns that a clause names are read once and cached, as from other stores. For many, unless the
-columns are cached, the server evaluates a translation of the clause and returns the files that it keeps; the parts that
-cannot be translated are evaluated here, over the summaries of those files alone if they are few.
+For few files the columns of a clause are read once and cached, as with other stores. For many files, unless the columns
+are cached, the server evaluates a translation of the clause and returns the files that it keeps. geoskip evaluates the
+parts that cannot be translated; if these files are few, only their summaries are read.
 
-*Why that is sound*: the translation keeps what the clause keeps, or more. Files whose documents a server has lost would
-look skipped. So each response has the number of documents of the snapshot's parts at that moment, and one too few is an
-error, after which the query reads every file. It also names the index of the documents, which others may have moved: if
-the types of its keys are wrong, clauses are evaluated here.
+*Soundness*: the translation keeps at least the files that the clause keeps. If a server has lost documents, their files
+would seem skipped. So each response has the current number of documents of the snapshot's parts, and a wrong number is
+an error, after which the query reads every file. The response also names the server's index, since the documents may
+have been moved: if the types of its keys are wrong, geoskip evaluates clauses itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Json = dict[str, Any]
 _LARGEST_PAGE = 8 << 20
 _BLOCKS_A_PAGE = 24
 _FEW = 2000
-"""The most files whose summaries are requested by row."""
+"""Maximum number of files for which summaries are requested by row."""
 
 
 def read_parts(
@@ -66,7 +66,7 @@ def read_parts(
     server, index, slots
         The server, the alias of the metadata, and the indexes of the snapshot.
     parts, wanted
-        Parts of one snapshot, in order, and columns and fields to read, None for all.
+        Parts of one snapshot, in order, and the columns and fields to read, None for all.
     """
     columns = Columns(slots, wanted, server.location)
     found: dict[str, list[Any]] = {part.name: [] for part in parts}
@@ -90,7 +90,7 @@ def read_parts(
 
 
 def _blocks(server: Server, index: str, parts: Sequence[PartFile], columns: Columns) -> dict[str, CellsOf]:
-    """Read the values of columns in blocks of rows, by part."""
+    """Read the values of columns from blocks, by part."""
     found: dict[tuple[str, str, str], list[Any]] = {}
     rows: dict[tuple[str, str], int] = {}
     wanted = {"bool": {"filter": [_parts_query(parts, "block"), {"terms": {"column": columns.names()}}]}}
@@ -131,12 +131,12 @@ def _join_parts(columns: Columns, parts: Sequence[PartFile], cells: Mapping[str,
 class SearchFiles(FileMetadata):
     """The files table of a snapshot on a server, which evaluates clauses over many files.
 
-    ``ask_above`` is the number of files above which it does. ``_checked`` are the server's indexes whose keys have the
-    right types; ``_rows`` maps each part's rows to numbers of files, -1 for removed rows.
+    ``ask_above`` is the number of files above which it does. ``_checked`` has the server's indexes with the right types
+    of keys; ``_rows`` maps each part's rows to numbers of files, -1 for removed rows.
     """
 
     def __init__(self, server: Server, index: str, header: Header, ask_above: int) -> None:
-        slots = slots_of(header.stored)  # with those of deleted indexes, which may be restored
+        slots = slots_of(header.stored)  # including deleted indexes, which may be restored
         super().__init__(header.files, partial(read_parts, server, index, header.parts, slots))
         self._server, self._index, self._parts = server, index, header.parts
         self._slots = slots
@@ -154,7 +154,7 @@ class SearchFiles(FileMetadata):
             self._rows.append(numbers)
 
     def evaluate(self, clause: Clause) -> Mask:
-        """Evaluate a clause, on the server where that is worth a request."""
+        """Evaluate a clause, on the server if that is worth a request."""
         if len(self) <= self._ask_above or all(map(self._is_known, clause.columns())):
             return super().evaluate(clause)
         translation = translate(clause, self._keys)
@@ -179,13 +179,13 @@ class SearchFiles(FileMetadata):
             return mask
         wanted = tuple(dict.fromkeys(column for part in rest for column in part.columns()))
         few = self.cached(("some", chosen.tobytes()), lambda: FileMetadata(len(chosen), partial(self._some, chosen)))
-        few.prefetch(wanted)  # a clause may read more than it names
+        few.prefetch(wanted)  # in one request; a clause may load further columns later
         for part in rest:
             mask[chosen] &= keep_mask(part, few)
         return mask
 
     def _search(self, translation: TranslatedQuery) -> Mask:
-        """Evaluate a query on the server; raises MetadataError where it lacks documents."""
+        """Evaluate a query on the server; raises MetadataError if documents are missing."""
         known = {part.name: numbers for part, numbers in zip(self._parts, self._rows, strict=True)}
         mask: Mask = np.zeros(len(self), dtype=bool)
         query = {"bool": {"filter": [_parts_query(self._parts), translation.query]}}
@@ -208,7 +208,7 @@ class SearchFiles(FileMetadata):
         return mask
 
     def _check_types(self, indexes: Sequence[Json]) -> None:
-        """Raise RefusedError where the documents are in an index whose keys have other types."""
+        """Raise RefusedError if the documents are in an index with other types of keys."""
         for name in {bucket["key"] for bucket in indexes} - self._checked:
             try:
                 mappings = self._server.ask("GET", f"/{name}/_mapping")[name]["mappings"]
@@ -264,7 +264,7 @@ def _parts_query(parts: Sequence[PartFile], kind: str = "file") -> Json:
 
 
 def _count(parts: Sequence[PartFile]) -> Json:
-    """The aggregation of the parts' documents, whatever the query: their number, by the server's index."""
+    """An aggregation that counts the parts' documents, independent of the query, by the server's index."""
     where = {"where": {"terms": {"field": "_index"}}}
     return {"all": {"global": {}, "aggs": {"here": {"filter": _parts_query(parts), "aggs": where}}}}
 
@@ -316,14 +316,14 @@ class Columns:
         return [*self.base, *(slot.name for slot, _ in self.fields)]
 
     def leaves(self) -> list[str]:
-        """The members of blocks that hold the columns."""
+        """The members of blocks with the columns."""
         leaves = dict.fromkeys([VALUES, THERE])
         for slot, names in self.fields:
             leaves |= dict.fromkeys(leaf for name, leaf in slot.leaves().items() if name in names)
         return [f"summaries.{leaf}" for leaf in leaves]
 
     def members(self) -> list[str]:
-        """The members of documents that hold the columns."""
+        """The members of documents with the columns."""
         members = list(self.base)
         for slot, names in self.fields:
             leaves = slot.leaves()
@@ -341,9 +341,9 @@ class Columns:
         Parameters
         ----------
         part, count, cells
-            The part, with its checksums, the number of rows, and what returns their values.
+            The part with its checksums, the number of rows, and the function that returns their values.
         whole
-            Whether these are all rows of the part, so that checksums can be compared.
+            True for all rows of the part, so that checksums can be compared.
         """
         columns = [
             self._array(part, name, "", cells(name, ""), BASE_SCHEMA.field(name).type, whole) for name in self.base
@@ -378,7 +378,7 @@ class Columns:
 
 
 def of_documents(sources: Sequence[Mapping[str, Any]]) -> CellsOf:
-    """The values in documents of files, a document a row."""
+    """The values in documents of files, one document for each row."""
 
     def cells(column: str, leaf: str) -> Cells:
         if not leaf:

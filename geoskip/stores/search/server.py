@@ -1,9 +1,9 @@
 """The client of a search server: requests, their timeouts and retries, and the server's errors.
 
 A query's requests wait for ``timeout`` seconds, and are not repeated on the same host except after a closed connection.
-After a failure that took long, every request of a query fails immediately for five times as long, so that a server that
-hangs does not delay each query. A build's requests are repeated with growing pauses while the server is busy or away,
-for ``patience`` seconds in all. After that, the requests by which the build cleans up are tried once.
+After a slow failure, requests of queries fail immediately for five times its duration, so that a server that hangs does
+not delay each query. A build's requests are repeated with growing pauses while the server is busy or unreachable, each
+for ``patience`` seconds. After that, the requests with which the build cleans up are tried once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Json = dict[str, Any]
 _BUSY = frozenset([408, 429, 500, 502, 503, 504])
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _PAUSES = 5
-"""Factor from the seconds of a slow failure to the seconds without requests."""
+"""Duration without requests after a slow failure, as a multiple of the failure's duration."""
 _SLOW = 0.5
-"""Seconds from which a failure counts as slow."""
+"""Seconds above which a failure counts as slow."""
 _LONGEST_BULK, _SHORTEST_BULK = 5 << 20, 1 << 16
 _PAGE = 10_000
-"""Hits of a page; the default limit of servers."""
+"""Maximum number of hits in a page; the default limit of servers."""
 
 
 class NotFoundError(MetadataError):
@@ -42,11 +42,11 @@ class AlreadyExistsError(MetadataError):
 
 
 class RefusedError(MetadataError):
-    """The server does not understand the request, or finds it too large."""
+    """The server rejects the request as invalid or too large."""
 
 
 class _TooLargeError(RefusedError):
-    """The request is longer than the server, or a proxy before it, accepts."""
+    """The request is longer than the server, or a proxy in front of it, accepts."""
 
 
 class ForbiddenError(MetadataError):
@@ -54,7 +54,7 @@ class ForbiddenError(MetadataError):
 
 
 class Server:
-    """A cluster, reached through any of its hosts."""
+    """A client of a cluster, which uses any of its hosts."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Server:
         Parameters
         ----------
         method, path, body, params
-            The HTTP request, its JSON or None, and the parameters of the URL.
+            The HTTP request, its JSON body or None, and the parameters of the URL.
 
         Returns
         -------
@@ -110,7 +110,7 @@ class Server:
         Raises
         ------
         MetadataError
-            Or one of its subclasses above.
+            If the request fails; the subclasses above name some causes.
         """
         if getattr(self._local, "patient", False):
             return self.tell(method, path, body, **params)
@@ -129,7 +129,7 @@ class Server:
 
     @contextmanager
     def patiently(self) -> Iterator[None]:
-        """A block in which all requests of this thread are those of a build."""
+        """A block in which all requests of this thread count as requests of a build."""
         before, self._local.patient = getattr(self._local, "patient", False), True
         self._local.gone = before and self._local.gone
         try:
@@ -138,12 +138,12 @@ class Server:
             self._local.patient = before
 
     def tell(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
-        """Send a build's request, repeated while the server is busy.
+        """Send a build's request; repeat it while the server is busy.
 
         Parameters
         ----------
         method, path, body, params
-            As for :meth:`ask`, which has the same result and errors.
+            As for :meth:`ask`; result and errors are the same too.
         """
         until, pause = time.monotonic() + (0 if getattr(self._local, "gone", False) else self.patience), _FIRST_PAUSE
         while True:
@@ -158,7 +158,7 @@ class Server:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def store(self, index: str, documents: Iterable[tuple[str, str]]) -> None:
-        """Write documents, given as (id, JSON), replacing those of the same ids."""
+        """Write documents, given as (id, JSON), replacing those with the same ids."""
         lines: list[str] = []
         size = 0
         for name, document in documents:
@@ -209,7 +209,7 @@ class Server:
 
     @contextmanager
     def parsing_answer(self) -> Iterator[None]:
-        """A block in which the errors of unexpected JSON become MetadataErrors."""
+        """A block that turns errors from unexpected JSON into MetadataError."""
         try:
             yield
         except GeoskipError:
@@ -219,7 +219,7 @@ class Server:
             raise MetadataError(f"{self.location} was not understood: an answer of another shape: {reason}") from None
 
     def document(self, index: str, name: str) -> Json:
-        """The content of a document now, without a refresh; raises NotFoundError where it is missing."""
+        """The current content of a document, without a refresh; raises NotFoundError if it is missing."""
         source = self.ask("GET", f"/{index}/_doc/{name}").get("_source")
         if not isinstance(source, dict):
             raise MetadataError(f"{self.location} was not understood: a document without content")
@@ -231,11 +231,11 @@ class Server:
         Parameters
         ----------
         index, body, params
-            The index or alias, the search, whose ``sort`` must be unique for each hit, and the parameters of the URL.
+            The index or alias, the search with a ``sort`` that is unique for each hit, and the parameters of the URL.
         expected
-            The expected number of hits: more than one page is read from a point in time, if the server has these.
+            The expected number of hits: more than one page is read from a point in time, if the server supports it.
         size
-            The most hits of a page.
+            The maximum number of hits in a page.
         """
         size = min(size, _PAGE)
         request = {**body, "size": size}
@@ -271,10 +271,9 @@ class Server:
                 self._close(pit)
 
     def _point_in_time(self, index: str) -> str | None:
-        """Open a point in time; None where the server has none, as without Elasticsearch's basic licence.
+        """Open a point in time; None if the server has none, as without Elasticsearch's basic licence.
 
-        Pages are right without it: parts do not change, and documents that are deleted meanwhile are missed when rows
-        are counted.
+        Pages are correct without it: parts do not change, and counting the rows detects documents deleted meanwhile.
         """
         for path, member in (("_search/point_in_time", "pit_id"), ("_pit", "id")):
             with suppress(MetadataError, LookupError, TypeError):
@@ -282,7 +281,7 @@ class Server:
         return None
 
     def _close(self, pit: str) -> None:
-        with suppress(MetadataError):  # it expires
+        with suppress(MetadataError):  # it expires anyway
             self._answer("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, {}, self.timeout)
             return
         with suppress(MetadataError):
@@ -329,7 +328,7 @@ class Server:
             raise kind(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
         except GeoskipError:
             raise
-        except Exception as error:  # such as a response that is no JSON
+        except Exception as error:  # such as a response that is not JSON
             raise MetadataError(
                 f"{self.location} was not understood: {type(error).__name__}: {_short(error)}"
             ) from None
@@ -339,7 +338,7 @@ class Server:
 
 
 class _BusyError(MetadataError):
-    """The server is busy or away for the moment."""
+    """The server is busy or unreachable."""
 
 
 def _reason(error: Any) -> str:
@@ -360,14 +359,14 @@ _HEADER = re.compile(r"(?! )[ -~\x80-\xff]*(?<! )")
 
 
 def opensearch() -> tuple[Any, Any]:
-    """The client's class and its exceptions; raises EnvironmentProblem where it is not installed."""
+    """The client class and its exceptions; raises EnvironmentProblem if it is not installed."""
     try:
         import opensearchpy
     except ImportError:
         raise EnvironmentProblem(
             "metadata in Elasticsearch or OpenSearch need opensearch-py: pip install 'geoskip[elasticsearch]'"
         ) from None
-    # failures are raised, not printed on the driver's screen; handlers of the user still get the records
+    # failures are raised, not printed to the driver's console; handlers of the user still get the records
     logging.getLogger("opensearch").addHandler(logging.NullHandler())
     return opensearchpy.OpenSearch, opensearchpy.exceptions
 
@@ -390,10 +389,10 @@ def checked_url(url: str) -> str:
 
 
 def headers_with(headers: Mapping[str, str], user: str | None, password: str | None) -> dict[str, str]:
-    """The headers of every request, with the credentials, in UTF-8 as servers read them.
+    """The headers of every request, with the credentials encoded in UTF-8 as servers expect.
 
-    Raises InvalidSpecificationError for a value that no header can hold, such as a key with a line break, without
-    quoting it as the client would.
+    Raises InvalidSpecificationError for a value that is not valid in a header, such as a key with a line break; unlike
+    the client's error, it does not quote the value.
     """
     for name, value in headers.items():
         if not (isinstance(value, str) and _HEADER.fullmatch(value)):
@@ -410,6 +409,6 @@ def headers_with(headers: Mapping[str, str], user: str | None, password: str | N
 
 
 def is_private(url: str) -> bool:
-    """True if nobody else can read requests to this URL."""
+    """True if requests to this URL are encrypted or stay on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")

@@ -219,7 +219,7 @@ class ElasticsearchStore(PartStore):
             ) from None
         except NotFoundError:
             raise self._dropped_error() from None
-        if self.identity() != header.identity:  # dropped meanwhile: no log has the entry
+        if self.identity() != header.identity:  # dropped meanwhile: the entry belongs to no log
             self._index.forget("snapshot", header.identity, header.number)
             self._forget_parts(new)
             raise self._dropped_error()
@@ -249,7 +249,7 @@ class ElasticsearchStore(PartStore):
         return frozenset(name for name, fields in properties.items() if self._takes({name: fields}))
 
     def _takes(self, properties: Mapping[str, Any]) -> bool:
-        """Add types of keys to the mappings; False if the server refuses, so that clauses are evaluated here."""
+        """Add types of keys to the mappings; False if the server refuses, so that geoskip evaluates clauses."""
         try:
             self.server.tell("PUT", f"/{self.name}/_mapping", {"properties": {"keys": {"properties": properties}}})
         except RefusedError:  # too many fields
