@@ -18,11 +18,14 @@ _CLASSES = frozenset(
     for name in ("Add", "Subtract", "Multiply", "Year", "Quarter", "Month", "DayOfMonth", "DateAdd", "DateSub")
 )
 _OF_DUCKDB = (
-    *("st_contains", "st_coveredby", "st_covers", "st_crosses", "st_distance", "st_dwithin", "st_equals"),
-    *("st_geomfromtext", "st_geomfromwkb", "st_intersects", "st_makeenvelope", "st_overlaps", "st_point"),
-    *("st_touches", "st_within", "st_x", "st_y"),
+    *("st_contains", "st_coveredby", "st_covers", "st_crosses", "st_disjoint", "st_distance", "st_dwithin"),
+    *("st_equals", "st_geomfromgeojson", "st_geomfromtext", "st_geomfromwkb", "st_intersects", "st_makeenvelope"),
+    *("st_overlaps", "st_point", "st_touches", "st_within", "st_x", "st_y"),
 )
-"""Functions of DuckDB's spatial extension that mean what those of geoskip mean: both ask GEOS, in the plane."""
+"""Functions of DuckDB's spatial extension that mean what those of geoskip mean: both ask GEOS, in the plane.
+
+Not those on the globe, which take the latitude first there, nor ``ST_Buffer``, which has other segments.
+"""
 
 
 def is_agreed(call: Call) -> bool:
@@ -36,7 +39,7 @@ def is_agreed(call: Call) -> bool:
 def spatial_call(name: str, arguments: tuple[Predicate, ...], dialect: str) -> Call | None:
     """Make a call of the ``ST_`` function of a name in a dialect; None for one without a counterpart.
 
-    In DuckDB's dialect a column of WKB is read as a geometry.
+    In DuckDB's dialect a column of WKB, or of DuckDB's own type for geometries, is read as a geometry.
     """
     if dialect == "duckdb":
         if name.lower() not in _OF_DUCKDB:
@@ -51,8 +54,8 @@ def spatial_call(name: str, arguments: tuple[Predicate, ...], dialect: str) -> C
 
 
 def _as_geometry(argument: Predicate) -> Predicate:
-    if isinstance(argument, Column) and argument.type == "binary":
-        return spatial_call("ST_GeomFromWKB", (argument,), "duckdb") or argument
+    if isinstance(argument, Column) and argument.type in ("binary", "geometry"):
+        return spatial_call("ST_GeomFromWKB", (Column(argument.name, "binary"),), "duckdb") or argument
     return argument
 
 

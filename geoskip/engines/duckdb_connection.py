@@ -3,7 +3,7 @@
 DuckDB's Python API has no table functions, and its replacement scans do not get the conditions of a query. So the text
 of a query is rewritten before it runs: its Parquet tables are found in DuckDB's own parse tree
 (:mod:`geoskip.engines.duckdb_scopes`), the conditions on each single table are translated
-(:mod:`geoskip.engines.duckdb_expression`), and the names of the files are replaced by the list of files that may match.
+(:mod:`geoskip.engines.sql_text`), and the names of the files are replaced by the list of files that may match.
 Unsupported parts run unchanged, with a reason in the report.
 
 A condition is used only if the connection has DuckDB's default settings of collation, division and casts, and if no
@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from geoskip.engines.duckdb_expression import predicate_of_duckdb
+from geoskip.engines.constant_bounds import conjunction
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, fold_case
 from geoskip.engines.duckdb_session import SPATIAL, Query, SessionFacts
 from geoskip.engines.duckdb_statement import (
+    BUILT_IN,
     NotUnderstoodError,
     Parquet,
     functions_of,
@@ -35,14 +36,16 @@ from geoskip.engines.duckdb_statement import (
     parse_query,
     quote_name,
     splice,
+    text_of_condition,
     token,
     with_parameters,
 )
 from geoskip.engines.extras import require_package
 from geoskip.engines.folder_listing import locate
+from geoskip.engines.sql_text import predicate_of_sql
 from geoskip.engines.time_texts import is_utc
 from geoskip.errors import GeoskipError, InvalidSpecificationError
-from geoskip.predicates import TRUE, Predicate
+from geoskip.predicates import TRUE, Predicate, normalise
 from geoskip.registry.installed import OfferedFunction, offered_by_name
 from geoskip.report import Report, Scan
 from geoskip.stores.base import Store
@@ -346,6 +349,8 @@ class _Statement:
 
     def _predicate(self, parquet: Parquet, names: Sequence[str], scan: TableScan) -> tuple[Predicate | None, list[str]]:
         """The usable conditions with Spark's meaning; None where there are none."""
+        import duckdb as module
+
         if not scan.conditions:
             return None, scan.reasons
         if "file_index" in self.whole.lower():
@@ -363,12 +368,23 @@ class _Statement:
         if not usable:
             return None, reasons
         types = self.files.types(parquet, names)
-        zone = self.facts.zone
-        spatial = any(name.startswith("st_") for name in called) and bool(
-            self.files.own_functions or self.facts.has_spatial()
-        )
-        predicate, said = predicate_of_duckdb(usable, types, zone, spatial=spatial)
-        return (None if predicate == TRUE else predicate), [*reasons, *said]
+        known = BUILT_IN | {name for name in called if name.startswith("st_") and self._is_spatial()}
+        parts = []
+        for condition in usable:
+            try:
+                text = text_of_condition(condition, known, self.run)
+                part, said = predicate_of_sql(text, types, "duckdb", time_zone=self.facts.zone)
+            except (InvalidSpecificationError, module.Error) as error:
+                reasons.append(f"a condition could not be read: {str(error).partition(chr(10))[0]}")
+                continue
+            parts.append(part)
+            reasons += said
+        predicate = normalise(conjunction(parts))
+        return (None if predicate == TRUE else predicate), reasons
+
+    def _is_spatial(self) -> bool:
+        """True where functions named ``ST_`` are those of the spatial extension, or ours."""
+        return bool(self.files.own_functions) or self.facts.has_spatial()
 
     def _view(self, scan: TableScan) -> str | None:
         """The text of a view over Parquet files in place of its name; None for another table."""

@@ -11,13 +11,20 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from geoskip.engines.duckdb_scopes import READERS, Json, alias_of, fold_case
 
 _NOWHERE = (1 << 64) - 1
+BUILT_IN = frozenset(
+    (
+        *("contains", "date_trunc", "datetrunc", "ends_with", "isfinite", "isinf", "isnan"),
+        *("prefix", "starts_with", "suffix", "year"),
+    )
+)
+"""DuckDB's own functions that conditions are translated with, beside operators and those named ``ST_``."""
 _OPTIONS = {
     "binary_as_string", "can_have_nan", "file_row_number", "filename", "hive_partitioning", "hive_types",
     "hive_types_autocast", "union_by_name",
@@ -167,6 +174,31 @@ def functions_of(node: Any) -> frozenset[str]:
         return frozenset()
     own = {fold_case(node["function_name"])} if node.get("class") == "FUNCTION" else set()
     return frozenset(own | {name for part in node.values() for name in functions_of(part)})
+
+
+def text_of_condition(condition: Json, known: Collection[str], run: Run) -> str:
+    """Return the text that DuckDB writes for a condition.
+
+    A literal ``1.5e0``, which it writes as the decimal ``1.5``, is written as a cast to DOUBLE, and functions that are
+    not among ``known`` get the name of a schema: a parser of texts may take them for others.
+    """
+    tree = json.loads(run("SELECT json_serialize_sql('SELECT 1 FROM r WHERE a')", [])[0][0])
+    tree["statements"][0]["node"]["where_clause"] = _unambiguous(condition, known)
+    return str(run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0]).partition(" WHERE ")[2]
+
+
+def _unambiguous(node: Any, known: Collection[str]) -> Any:
+    if isinstance(node, list):
+        return [_unambiguous(part, known) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("class") == "CONSTANT" and node["value"]["type"]["id"] == "DOUBLE" and not node["value"]["is_null"]:
+        return _of_python(float(node["value"]["value"])) or node
+    found = {key: _unambiguous(part, known) for key, part in node.items()}
+    is_function = node.get("class") == "FUNCTION" and not node.get("is_operator")
+    if is_function and fold_case(node["function_name"]) not in known:
+        found["schema"] = node["schema"] or "other"
+    return found
 
 
 def parquet_of(ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:

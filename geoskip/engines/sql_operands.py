@@ -5,50 +5,52 @@ A constant has no type of its own until it is compared with a column: ``'2024-02
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isfinite
 from typing import Any
 
 from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.constant_bounds import Constant, Engine
+from geoskip.engines.duckdb_scopes import fold_case
 from geoskip.engines.extras import require_package
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
+from geoskip.engines.sql_parser import QUOTES, quoting_hint
 from geoskip.engines.time_texts import UNITS, SqlTime, instant_of, is_utc, time_of
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.types import sql_type
 
 _TIMES = ("date", "timestamp", "timestamp_ntz")
-_DIGITS = 15
-"""Digits of a decimal that every engine makes the same double of."""
+_EXACT = {"float": (1 << 24, 10), "double": (1 << 53, 22)}
+"""Digits and power of ten up to which every engine makes the same float of a decimal: the nearest one."""
 _TYPES = {
     "DATE": "date", "TIMESTAMP": "timestamp", "DATETIME": "timestamp_ntz", "TIMESTAMPNTZ": "timestamp_ntz",
     "TIMESTAMPTZ": "timestamptz", "TIMESTAMPLTZ": "timestamptz", "DOUBLE": "double", "FLOAT": "float", "INT": "int",
     "BIGINT": "bigint", "SMALLINT": "smallint", "TINYINT": "tinyint", "TEXT": "string", "VARCHAR": "string",
+    "BOOLEAN": "boolean", "VARBINARY": "binary", "GEOMETRY": "geometry",
 }  # fmt: skip
 """Spark's names of types by sqlglot's."""
-_QUOTES = {"spark": "`", "duckdb": '"'}
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?|-?inf(inity)?", re.IGNORECASE | re.ASCII)
+_MINUTE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
+_BYTES = re.compile(r"(\\x[0-9A-Fa-f]{2})+")
 _VALUES = ("Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "Neg", "DPipe", "Literal")
 """sqlglot's names of what is never TRUE or FALSE in Spark."""
 
 
-def quoting_hint(text: str, names: Sequence[str], dialect: str) -> str:
-    """Return how to write a column whose name needs quotes and stands in a text without, or "".
-
-    >>> quoting_hint("first name = 'x'", ["name", "first name"], "spark")
-    '; write `first name` for the column first name'
-    """
-    mark = _QUOTES[dialect]
-    for name in names:
-        if not name.isidentifier() and name in text and mark + name not in text:
-            return f"; write {mark}{name}{mark} for the column {name}"
-    return ""
-
-
 def _classes(name: str) -> tuple[type, ...]:
     return (getattr(require_package("sqlglot", "a condition in SQL").exp, name),)
+
+
+def _kind_of(value: object) -> str:
+    match value:
+        case Constant(kind) | SqlTime(kind):
+            return kind
+        case Column():
+            return f"column of {value.type}"
+    return type(value).__name__
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,18 @@ class TextLiteral:
     """A literal text, which becomes what it is compared with."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class DecimalLiteral(Constant):
+    """A decimal with its digits behind the point, zeros too, by which DuckDB rounds it."""
+
+    scale: int = 0
+
+    def is_exact(self, kind: str) -> bool:
+        """True if every engine makes the same float or double of it."""
+        bound, most = _EXACT[kind]
+        return self.scale <= most and abs(self.value) * 10**self.scale <= bound
 
 
 UNKNOWN = object()
@@ -111,8 +125,12 @@ class SqlOperands:
         self.names = None if names is None else list(names)
         self.known: dict[str, list[str]] = {}
         for name in dict.fromkeys([*columns, *(names or ())]):
-            self.known.setdefault(name.lower(), []).append(name)
+            self.known.setdefault(self.fold_case(name), []).append(name)
         self.escapes = dialect == "spark" and "\\" in text
+
+    def fold_case(self, name: str) -> str:
+        """A name as the engine compares it: DuckDB without regard to the case of ASCII letters alone."""
+        return fold_case(name) if self.dialect == "duckdb" else name.lower()
 
     def unknown(self, reason: str, *parts: object) -> EngineCondition:
         """A condition of which nothing is known."""
@@ -132,7 +150,7 @@ class SqlOperands:
         path = [part.name for part in node.parts]
         quoted = [bool(part.args.get("quoted")) for part in node.parts]
         for place, name in enumerate(path):  # names of tables may stand before
-            found = self.known.get(name.lower(), [])
+            found = self.known.get(self.fold_case(name), [])
             if name in found and (len(found) == 1 or quoted[place]):
                 found = [name]
             if len(found) > 1:
@@ -170,11 +188,11 @@ class SqlOperands:
         columns = [self.column(part) for part in node.find_all(*_classes("Column"))]
         texts = [part.name for part in node.find_all(*_classes("Literal")) if part.is_string]
         instants = any(isinstance(one, Column) and one.type == "timestamp" for one in columns)
-        if self.zone is None and instants and any(map(time_of, texts)):
+        if self.zone is None and instants and any(map(self.time_of, texts)):
             return f"{shown} is not used: its texts are times of the engine's zone; give time_zone='UTC' or another"
         for name in texts if not columns else ():
             if name.lower() in self.known:
-                mark = _QUOTES[self.dialect]
+                mark = QUOTES[self.dialect]
                 return f"{shown} is not used: '{name}' is a text; the column is {mark}{name}{mark}"
         return f"{shown} is not used: only its engine knows it"
 
@@ -202,13 +220,14 @@ class SqlOperands:
         except ValueError:
             return UNKNOWN
         if "." not in text:
-            return Constant("integer", number) if abs(number) < 2**63 else UNKNOWN
-        return Constant("decimal", number) if len(text) <= 30 else UNKNOWN
+            most = 2 ** (127 if self.dialect == "duckdb" else 63)
+            return Constant("integer", number) if abs(number) < most else UNKNOWN
+        return DecimalLiteral("decimal", number, len(text.partition(".")[2])) if len(text) <= 30 else UNKNOWN
 
     def _of_neg(self, node: Any) -> object:
         match self.operand(node.this):
-            case Constant("integer" | "decimal" | "float" as kind, value):
-                return Constant(kind, -value)
+            case Constant("integer" | "decimal" | "float", value) as part:
+                return replace(part, value=-value)
         return UNKNOWN
 
     def _of_cast(self, node: Any) -> object:
@@ -221,10 +240,20 @@ class SqlOperands:
                 return self._typed_time(text, str(target))
             case TextLiteral(text), "double" | "float" if text.lower() == "nan":
                 return Constant("float", float("nan"))
-            case Constant("float"), "double":
+            case TextLiteral(), "string":
                 return part
-            case Constant("integer" | "decimal", value), "double":
-                return self.constant(Constant("decimal", value), Column("", "double")) or UNKNOWN
+            case TextLiteral(text), "double" if _NUMBER.fullmatch(text):
+                return Constant("float", float(text))
+            case TextLiteral("t" | "f" | "true" | "false" as text), "boolean":
+                return Constant("boolean", text.startswith("t"))
+            case TextLiteral(text), "binary" if text.isascii() and "\\" not in text:
+                return Constant("binary", text.encode())
+            case TextLiteral(text), "binary" if _BYTES.fullmatch(text):
+                return Constant("binary", bytes.fromhex(text.replace("\\x", "")))
+            case TextLiteral(text), "geometry" if self.dialect == "duckdb":
+                return spatial_call("st_geomfromtext", (Literal(text, "string"),), self.dialect) or UNKNOWN
+            case Constant("integer" | "decimal" | "float"), "double":
+                return self.as_double(part) or UNKNOWN
             case Constant("integer", value), "tinyint" | "smallint" | "int" | "bigint":
                 return part if int(value) in sql_type(target).values else UNKNOWN
             case Column() as column, _ if column.type == target:
@@ -240,8 +269,13 @@ class SqlOperands:
     def _of_trycast(self, node: Any) -> object:
         return self._of_cast(node) if self.dialect == "spark" else UNKNOWN  # how sqlglot reads CAST of Spark
 
+    def time_of(self, text: str) -> SqlTime | None:
+        """Read a day or a time, in DuckDB also one without seconds."""
+        is_short = self.dialect == "duckdb" and _MINUTE.fullmatch(text)
+        return time_of(f"{text}:00" if is_short else text)
+
     def _typed_time(self, text: str, target: str) -> object:
-        found = time_of(text)
+        found = self.time_of(text)
         if found is None or (target == "date" and found.kind != "date"):
             return UNKNOWN
         if target == "date":
@@ -333,13 +367,12 @@ class SqlOperands:
         """A constant in the type of the column that it is compared with; None where engines differ."""
         kind = sql_type(column.type)
         match value:
-            case Constant("decimal", number) if kind.is_floating:
-                digits = len(str(abs(number.numerator))) + len(str(number.denominator))
-                return Constant("float", float(number)) if digits <= _DIGITS + 1 else None
+            case DecimalLiteral() if kind.is_floating:
+                return self.as_double(value, self.float_beside(column))
             case Constant():
                 return value
             case TextLiteral(text) if kind.kind in _TIMES:
-                time = time_of(text)
+                time = self.time_of(text)
                 if time is None or (kind.kind == "date" and time.kind != "date"):
                     return None
                 if self.dialect == "duckdb" and time.microseconds % 1_000_000:  # cut to the unit of the column
@@ -350,6 +383,27 @@ class SqlOperands:
             case SqlTime():
                 return self._time(value, kind.kind)
         return None
+
+    def float_beside(self, column: Column) -> str:
+        """The type that a decimal beside a column of floats gets: float in DuckDB, double in Spark."""
+        return "float" if column.type == "float" and self.dialect == "duckdb" else "double"
+
+    def as_double(self, value: object, kind: str = "double") -> Constant | None:
+        """A number as floats are compared with it; None where engines differ."""
+        match value:
+            case Constant("integer", number) if abs(number) <= _EXACT["double"][0]:
+                return Constant("float", float(number))
+            case DecimalLiteral(_, number) if value.is_exact(kind):
+                return Constant("float", float(number))
+            case Constant("float"):
+                return value
+        return None
+
+    def are_alike(self, part: object, values: Sequence[object]) -> bool:
+        """True if members of IN or ends of BETWEEN, brought to one type, are compared as each alone."""
+        kinds = {_kind_of(value) for value in values if value != Constant("null")}
+        floats = {"float"} if isinstance(part, Column | Call) and sql_type(part.type).is_floating else set()
+        return len(kinds) <= 1 or kinds <= {"integer", "decimal"} | floats
 
     def _time(self, time: SqlTime, kind: str) -> Constant | None:
         """A day or time as a column of a kind has it; None where the session's zone would be needed."""

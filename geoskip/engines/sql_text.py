@@ -8,11 +8,15 @@ texts                       with a backslash, an escape in Spark alone, are not 
                             ones, which Spark 3 joins and DuckDB reads as one with a quote
 LIKE                        a backslash in the pattern is an escape in Spark and a letter in DuckDB: not used
 numbers                     ``0.1`` is a decimal; compared with a float it is rounded to one of 32 bits by DuckDB, and
-                            the float is widened by Spark: ranges include both
+                            the float is widened by Spark: ranges include both. DuckDB divides a decimal by a power of
+                            ten, which may miss the nearest float: ranges around those of many digits
+IN, BETWEEN                 members and ends are brought to one type, by Spark only those of IN: not used where whole
+                            numbers or decimals may become floats in it
 numbers and texts           ``n = '5.5'`` rounds in DuckDB and is an error in Spark: not used
 NaN                         is equal to itself and above all numbers, in both
-days and times              only ``2024-02-29`` and ``2024-02-29 12:30:00`` in texts; local times and instants are
-                            compared where the session's zone is given, and the time is neither skipped nor repeated
+days and times              only ``2024-02-29`` and ``2024-02-29 12:30:00`` in texts, in DuckDB's ``12:30`` too; local
+                            times and instants are compared where the session's zone is given, and the time is neither
+                            skipped nor repeated, nor before 1970 in a zone with an offset
 division, casts of texts    not used: they fail, are NULL or round in one and not in the other
 sums                        of whole numbers: an overflow is an error in DuckDB, and may wrap around in Spark
 operators                   a comparison within a comparison is used only in parentheses: precedence differs
@@ -30,7 +34,8 @@ from geoskip.engines.agreed_functions import CATALYST
 from geoskip.engines.constant_bounds import NEGATED, Constant, compared, conjunction, disjunction
 from geoskip.engines.extras import require_package
 from geoskip.engines.implied_conditions import EngineCondition, Rounded
-from geoskip.engines.sql_operands import ColumnSum, SqlOperands, StartOfUnit, TextLiteral, quoting_hint
+from geoskip.engines.sql_operands import ColumnSum, DecimalLiteral, SqlOperands, StartOfUnit, TextLiteral
+from geoskip.engines.sql_parser import COMPARISONS, CONDITIONS, has_only, is_condition, parse_condition
 from geoskip.engines.time_texts import DAY, SqlTime, instant_of, is_utc, starts, time_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import (
@@ -53,9 +58,13 @@ from geoskip.predicates import (
 from geoskip.report import shorten
 from geoskip.types import sql_type
 
-_DIALECTS = ("spark", "duckdb")
-_COMPARISONS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _CONSTANTS = (Constant, TextLiteral, SqlTime)
+_TEXTS = {"prefix": StartsWith, "suffix": EndsWith}
+"""Tests of texts that only DuckDB has, by name."""
+_WHOLE = 1 << 53
+"""Below this, whole numbers are exact as doubles."""
+_SINGLE = 1 << 29
+"""Units in the last place of a double in one of a float."""
 
 
 def predicate_of_sql(
@@ -73,7 +82,8 @@ def predicate_of_sql(
     text, dialect
         The condition and its dialect: ``"spark"`` or ``"duckdb"``.
     columns
-        Spark's names of the types by column; a column that is not there is of no use.
+        Spark's names of the types by column, ``geometry`` for DuckDB's geometries; a column that is not there is of no
+        use.
     time_zone
         The zone of the engine's session; None where it is not known.
     names
@@ -101,23 +111,6 @@ def predicate_of_sql(
     return found.true, translator.builder.reasons
 
 
-def parse_condition(text: str, dialect: str, names: Sequence[str] = ()) -> Any:
-    """Parse a condition; raises InvalidSpecificationError with the position of what is wrong."""
-    if dialect not in _DIALECTS:
-        raise InvalidSpecificationError(f"dialect= is one of {', '.join(_DIALECTS)}, got {dialect!r}")
-    sqlglot = require_package("sqlglot", "a condition in SQL")
-    try:
-        return sqlglot.parse_one(text, read=dialect, into=sqlglot.exp.Condition)
-    except sqlglot.errors.SqlglotError as error:
-        places = getattr(error, "errors", None) or [{}]
-        where, near = places[0], str(places[0].get("highlight") or "")
-        position = f" at line {where['line']}, column {where['col']}, near {near!r}" if near else ""
-        hint = quoting_hint(text, names, dialect) or "; write what stands after WHERE"
-        raise InvalidSpecificationError(f"{text!r} is no condition in the dialect {dialect}{position}{hint}") from None
-    except RecursionError:
-        raise InvalidSpecificationError("the condition is nested too deep to be parsed; split it") from None
-
-
 class SqlTranslator(SqlOperands):
     """Translator of the nodes of one parsed condition."""
 
@@ -133,19 +126,22 @@ class SqlTranslator(SqlOperands):
         if kind == "Not":
             return self.condition(node.this).negate()
         handler: Callable[[Any], EngineCondition] | None = getattr(self, f"_{kind.lower()}", None)
-        if kind in _COMPARISONS and _has_only(node, "this", "expression"):
-            return self.compare(_COMPARISONS[kind], self.operand(node.this), self.operand(node.expression), node)
-        if kind in _CONDITIONS and handler is not None:
+        if kind in COMPARISONS and has_only(node, "this", "expression"):
+            left, right = self.operand(node.this), self.operand(node.expression)
+            for inner, other in ((node.this, right), (node.expression, left)):
+                match other:
+                    case Constant("boolean", value) if kind in ("EQ", "NEQ") and is_condition(inner):
+                        found = self.condition(inner)
+                        return found if value is (kind == "EQ") else found.negate()
+            return self.compare(COMPARISONS[kind], left, right, node)
+        if kind in CONDITIONS and handler is not None:
             return handler(node)
-        if kind in ("Column", "Boolean", "Null"):
+        if kind in ("Column", "Boolean", "Null", "Cast"):
             part = self.operand(node)
             if isinstance(part, Column) and self.dialect == "spark" and part.type not in ("boolean", None):
                 raise InvalidSpecificationError(f"{part} is {part.type}, not a condition: compare it with a value")
-            return self.builder.condition(part)
-        found = self._spatial(node)
-        if isinstance(found, Call) and found.type == "boolean":
-            return EngineCondition(found, Not(found))
-        return self.not_used(node)
+            return self.builder.condition(part) if isinstance(part, Column | Constant) else self.not_used(node)
+        return self._spatial_condition(node)
 
     def not_used(self, node: Any) -> EngineCondition:
         """A condition without a meaning that all engines share; its columns are looked up all the same."""
@@ -158,13 +154,13 @@ class SqlTranslator(SqlOperands):
     def _is(self, node: Any) -> EngineCondition:
         negated = bool(node.args.get("negate"))
         part, value = node.this, type(node.expression).__name__
-        if not _has_only(node, "this", "expression", "negate"):
+        if not has_only(node, "this", "expression", "negate"):
             return self.not_used(node)
         if value == "Null":
             subject = self.operand(part)
             if isinstance(subject, Column):
                 found = self.builder.is_null(subject)
-            elif type(part).__name__ == "Paren" and type(part.this).__name__ in _CONDITIONS | _COMPARISONS.keys():
+            elif type(part).__name__ == "Paren" and type(part.this).__name__ in CONDITIONS | COMPARISONS.keys():
                 inner = self.condition(part)
                 null = self._null_of(inner, part)
                 found = EngineCondition(null, disjunction([inner.true, inner.false]), inner.size)
@@ -189,7 +185,7 @@ class SqlTranslator(SqlOperands):
 
     def _nullsafeeq(self, node: Any) -> EngineCondition:
         left, right = self.operand(node.this), self.operand(node.expression)
-        if not _has_only(node, "this", "expression"):
+        if not has_only(node, "this", "expression"):
             return self.not_used(node)
         if isinstance(left, _CONSTANTS):
             left, right = right, left
@@ -208,16 +204,20 @@ class SqlTranslator(SqlOperands):
         return self._nullsafeeq(node).negate()
 
     def _between(self, node: Any) -> EngineCondition:
-        if not _has_only(node, "this", "low", "high"):
+        if not has_only(node, "this", "low", "high"):
             return self.not_used(node)
         part, low, high = (self.operand(node.args[name]) for name in ("this", "low", "high"))
+        if self.dialect == "duckdb" and not self.are_alike(part, [low, high]):
+            return self.not_used(node)
         return self.builder.both([self.compare(">=", part, low, node), self.compare("<=", part, high, node)])
 
     def _in(self, node: Any) -> EngineCondition:
-        if not _has_only(node, "this", "expressions"):
+        if not has_only(node, "this", "expressions"):
             return self.not_used(node)
         part = self.operand(node.this)
         values = [self.operand(value) for value in node.expressions]
+        if not self.are_alike(part, values):
+            return self.not_used(node)
         if isinstance(part, Column):
             constants = [self.constant(value, part) for value in values]
             if all(isinstance(value, Constant) for value in constants):
@@ -233,7 +233,7 @@ class SqlTranslator(SqlOperands):
     def _like(self, node: Any, escape: str | None = None) -> EngineCondition:
         negated = bool(node.args.get("negate"))
         part, pattern = self.operand(node.this), self.operand(node.expression)
-        if not (isinstance(part, Column) and isinstance(pattern, TextLiteral) and _has_only(node, *_LIKE_ARGUMENTS)):
+        if not (isinstance(part, Column) and isinstance(pattern, TextLiteral) and has_only(node, *_LIKE_ARGUMENTS)):
             return self.not_used(node)
         if escape is None or escape not in pattern.text:
             found = self.builder.like(part, pattern.text, Like)
@@ -268,7 +268,7 @@ class SqlTranslator(SqlOperands):
     def _starts(self, node: Any) -> EngineCondition:
         form = {"StartsWith": StartsWith, "EndsWith": EndsWith, "Contains": Contains}[type(node).__name__]
         part, text = self.operand(node.this), self.operand(node.expression)
-        if not (isinstance(text, TextLiteral) and isinstance(part, Column) and _has_only(node, "this", "expression")):
+        if not (isinstance(text, TextLiteral) and isinstance(part, Column) and has_only(node, "this", "expression")):
             return self.not_used(node)
         return self.builder.text(part, form, text.text)
 
@@ -280,6 +280,25 @@ class SqlTranslator(SqlOperands):
         if self.dialect == "spark" and isinstance(part, Column):  # FALSE of NULL
             return EngineCondition(found.true, disjunction([found.false, IsNull(part)]))
         return found
+
+    def _isinf(self, node: Any) -> EngineCondition:
+        return self.builder.is_infinite(self.operand(node.this)) if self.dialect == "duckdb" else self.not_used(node)
+
+    def _anonymous(self, node: Any) -> EngineCondition:
+        """A function that sqlglot has no class for."""
+        name = str(node.this).lower() if self.dialect == "duckdb" else ""
+        match name, [self.operand(part) for part in node.expressions]:
+            case (("prefix" | "suffix"), [Column() as part, TextLiteral(text)]):
+                return self.builder.text(part, _TEXTS[name], text)
+            case "isfinite", [part]:
+                return self.builder.is_finite(part)
+        return self._spatial_condition(node)
+
+    def _spatial_condition(self, node: Any) -> EngineCondition:
+        found = self._spatial(node)
+        if isinstance(found, Call) and found.type == "boolean":
+            return EngineCondition(found, Not(found))
+        return self.not_used(node)
 
     # --- comparisons
 
@@ -300,12 +319,16 @@ class SqlTranslator(SqlOperands):
         match left, right:
             case (Constant("null"), _) | (_, Constant("null")):
                 return EngineCondition(FALSE, FALSE)
-            case (Column() | Rounded()) as part, Constant() | TextLiteral() | SqlTime():
-                column = part.column if isinstance(part, Rounded) else part
-                value = self.constant(right, column)
-                if isinstance(value, Constant):
+            case Column() as part, Constant() | TextLiteral() | SqlTime():
+                if (value := self.constant(right, part)) is not None:
                     return self.builder.compare(op, part, value)
-                if isinstance(right, Constant) and right.kind == "decimal":
+                if isinstance(right, DecimalLiteral):
+                    return self._compare_near(op, part, float(right.value))
+            case Rounded() as part, Constant(kind):
+                value = self.as_double(right)
+                if value is not None and abs(value.value) < _WHOLE:
+                    return self.builder.compare(op, part, right if kind == "integer" else value)
+                if isinstance(right, DecimalLiteral):
                     return self._compare_near(op, part, float(right.value))
             case Column(), Column():
                 return self.builder.compare(op, left, right)
@@ -313,18 +336,19 @@ class SqlTranslator(SqlOperands):
                 return self._compare_start(op, part, right, node)
             case ColumnSum(column, by), Constant("integer", value):
                 return self._compare_sum(op, column, by, int(value))
-            case Call() as call, Constant("integer" | "decimal" | "float", value) if call.type == "double":
-                number = Literal(float(value), "double")
-                return EngineCondition(compared(op, call, number), compared(NEGATED[op], call, number))
+            case Call() as call, Constant() if call.type == "double" and (number := self.as_double(right)) is not None:
+                literal = Literal(number.value, "double")
+                return EngineCondition(compared(op, call, literal), compared(NEGATED[op], call, literal))
         return self.not_used(node)
 
     def _compare_near(self, op: str, part: Column | Rounded, value: float) -> EngineCondition:
         """Compare floats with a decimal of many digits, which engines convert with an error of a few units."""
-        low, high = (Constant("float", float(value + side * 4 * ulp(value))) for side in (-1, 1))
+        column = part.column if isinstance(part, Rounded) else part
+        error = 4 * ulp(value) * (_SINGLE if self.float_beside(column) == "float" else 1)
+        low, high = (Constant("float", float(value + side * error)) for side in (-1, 1))
         compare = self.builder.compare
         if op in ("=", "!="):
             near = self.builder.both([compare(">=", part, low), compare("<=", part, high)])
-            column = part.column if isinstance(part, Rounded) else part
             same = EngineCondition(near.true, Not(IsNull(column)), near.size)
             return same if op == "=" else same.negate()
         least, most = (high, low) if op in ("<", "<=") else (low, high)
@@ -334,7 +358,7 @@ class SqlTranslator(SqlOperands):
         """Compare the start of a calendar unit with a constant, by the times that lie in such units."""
         if part.is_number:
             return self._compare_year(op, part, value, node)
-        time = time_of(value.text) if isinstance(value, TextLiteral) else value
+        time = self.time_of(value.text) if isinstance(value, TextLiteral) else value
         if (
             not isinstance(time, SqlTime)
             or time.kind == "instant"
@@ -413,27 +437,7 @@ class SqlTranslator(SqlOperands):
         return EngineCondition(compared(op, total, literal), compared(NEGATED[op], total, literal))
 
 
-_CONDITIONS = frozenset(
-    [
-        "Is",
-        "NullSafeEQ",
-        "NullSafeNEQ",
-        "Between",
-        "In",
-        "Like",
-        "Escape",
-        "StartsWith",
-        "EndsWith",
-        "Contains",
-        "IsNan",
-    ]
-)
 _LIKE_ARGUMENTS = ("this", "expression", "negate")
-
-
-def _has_only(node: Any, *names: str) -> bool:
-    """True where a node has no further settings, which a newer parser may add."""
-    return all(name in names or not value for name, value in node.args.items())
 
 
 def _year_start(year: int) -> int:

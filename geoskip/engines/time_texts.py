@@ -1,4 +1,4 @@
-"""Date and time text in the SQL format that all engines parse alike, and starts of calendar units.
+"""Date and time strings in the SQL format that all engines parse alike, and starts of calendar units.
 
 >>> time_of("2024-02-29"), time_of("2024-02-29 12:00:00.5"), time_of("2024-02-29T12:00:00Z")
 (DATE 19782, TIME 1709208000500000, INSTANT 1709208000000000)
@@ -28,7 +28,7 @@ UNITS = ("year", "quarter", "month", "week", "day")
 class SqlTime:
     """A day, a local time or an instant.
 
-    ``kind`` is ``date``, ``time`` or ``instant``; ``value`` are days since 1970 of a day, else microseconds.
+    ``kind`` is ``date``, ``time`` or ``instant``; ``value`` is in days since 1970 for a date, else in microseconds.
     """
 
     kind: str
@@ -39,11 +39,11 @@ class SqlTime:
 
     @property
     def microseconds(self) -> int:
-        """Microseconds since 1970, of a day its midnight."""
+        """Microseconds since 1970; for a day those of its midnight."""
         return self.value * DAY if self.kind == "date" else self.value
 
     def plus(self, amount: int, unit: str) -> SqlTime | None:
-        """Add an interval; None where engines differ, as in hours on days."""
+        """Add an interval; None if engines differ, as for hours added to a date."""
         unit = unit.lower().removesuffix("s")
         try:
             if unit in ("day", "week"):
@@ -62,14 +62,14 @@ class SqlTime:
 
 
 def _months_later(day: date, months: int) -> date:
-    """The day some months later, or the last one of a shorter month."""
+    """The day some months later, or the last day of a shorter month."""
     count = day.year * 12 + day.month - 1 + months
     year, month = divmod(count, 12)
     return date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
 
 
 def time_of(text: str) -> SqlTime | None:
-    """Read a day or a time; None for any form in which engines differ."""
+    """Parse a date or a time; None for a format that engines parse differently."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None
@@ -91,7 +91,7 @@ def time_of(text: str) -> SqlTime | None:
 
 @cache
 def zone_of(name: str) -> ZoneInfo | None:
-    """A time zone by its name; None where it is not known."""
+    """A time zone by its name; None if it is unknown."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
@@ -99,7 +99,7 @@ def zone_of(name: str) -> ZoneInfo | None:
 
 
 def is_utc(zone: str | None) -> bool:
-    """True for a zone without an offset.
+    """Test for the names of time zones without an offset.
 
     >>> is_utc("Etc/UTC"), is_utc("Europe/London"), is_utc(None)
     (True, False, False)
@@ -108,11 +108,14 @@ def is_utc(zone: str | None) -> bool:
 
 
 def instant_of(local: int, zone: str | None) -> int | None:
-    """The instant of a local time in a zone; None for an unknown zone, and a time skipped or repeated."""
+    """Convert a local time to an instant; None for an unknown zone, and times skipped or repeated.
+
+    Also None before 1970, where the engines' time zone databases differ.
+    """
     if is_utc(zone):
         return local
     found = zone_of(zone) if zone else None
-    if found is None:
+    if found is None or local < 0:
         return None
     try:
         naive = _EPOCH + timedelta(microseconds=local)
@@ -127,7 +130,7 @@ def instant_of(local: int, zone: str | None) -> int | None:
 
 
 def starts(unit: str, local: int) -> tuple[int, int] | None:
-    """Start of the calendar unit that holds a local time, and that of the next one, in microseconds.
+    """Start of the calendar unit that contains a local time, and start of the next, in microseconds.
 
     >>> [value // DAY for value in starts("month", 19782 * DAY + 5)]
     [19754, 19783]

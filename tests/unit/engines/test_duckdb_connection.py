@@ -247,6 +247,20 @@ def test_a_session_in_which_conditions_mean_something_else_reads_all_files(
     assert reason in str(con.report.reasons)
 
 
+def test_a_users_function_is_not_taken_for_one_that_duckdb_has_not(con: Any, folder: Path) -> None:
+    con.connection.create_function("startswith", lambda text, _: text != "s0", ["VARCHAR", "VARCHAR"], "BOOLEAN")
+    query = f"FROM '{folder}/*/*.parquet' WHERE startswith(s, 's0') AND a < 15"
+    assert rows_and_files(con, query)[1] == "018"
+    assert "other.startswith(s, 's0') is not used" in str(con.report.reasons)
+
+
+def test_a_condition_that_cannot_be_read_leaves_the_others(con: Any, tmp_path: Path) -> None:
+    tables = {f"{number}.parquet": table(number).append_column("xor", pa.array([1] * 10)) for number in range(3)}
+    write_indexed(tmp_path, tables, TYPES, INDEXES)
+    assert rows_and_files(con, f"FROM '{tmp_path}/*.parquet' WHERE xor = 1 AND a = 15")[1] == "1"
+    assert "a condition could not be read" in str(con.report.reasons)
+
+
 def test_columns_are_those_of_all_files(con: Any, tmp_path: Path) -> None:
     tables = {
         "p=1/0.parquet": pa.table({"a": pa.array([1], pa.int32()), "b": pa.array([1], pa.int32())}),

@@ -74,6 +74,7 @@ SQUARE = "ST_GeomFromText('POLYGON ((1.2 1.2, 1.8 1.2, 1.8 1.8, 1.2 1.8, 1.2 1.2
         ("ST_Covers(ST_MakeEnvelope(2, 2, 3, 3), ST_GeomFromWKB(geom))", 10),
         ("ST_Contains(ST_GeomFromWKB(geom), ST_Point(3.5, 3.5))", 10),
         ("ST_Equals(ST_GeomFromWKB(geom), ST_GeomFromText('POINT EMPTY'))", 26),
+        (f"NOT ST_Disjoint(ST_MakePoint(lng, lat), {SQUARE})", 2),
     ],
 )
 def test_spatial_conditions_read_fewer_files_and_find_the_same_rows(
@@ -106,6 +107,9 @@ def test_a_column_of_geometries_is_one_of_wkb(folder: Path, tmp_path: Path) -> N
         box = "ST_MakeEnvelope(1.5, -1, 9, 1)"
         query = f"SELECT ST_X(geometry) FROM '{tmp_path}/*.parquet' WHERE ST_Within(geometry, {box})"
         assert con.execute(query).fetchall() == [(2.0,), (3.0,)]
+        assert con.report.files_kept == 2
+        cast = "'POLYGON ((1.5 -1, 9 -1, 9 1, 1.5 1, 1.5 -1))'::GEOMETRY"
+        assert con.execute(query.replace(box, cast)).fetchall() == [(2.0,), (3.0,)]
         assert con.report.files_kept == 2
         con.execute("CREATE MACRO st_makeenvelope(a, b, c, d) AS ST_GeomFromText('POINT (0 0)')")
         assert con.execute(query).fetchall() == [(0.0,)]

@@ -233,7 +233,7 @@ UNUSED = "not used"
 
 
 @pytest.mark.parametrize(
-    ("text", "spark", "duckdb"),
+    ("text", "in_spark", "in_duckdb"),
     [
         ("A > 5 AND S = 'x'", "(a > 5 AND s = 'x')", "(a > 5 AND s = 'x')"),
         ("a BETWEEN 1 AND 3", "(a >= 1 AND a <= 3)", "(a >= 1 AND a <= 3)"),
@@ -276,6 +276,7 @@ UNUSED = "not used"
         ("date_trunc('month', day) = DATE '2024-02-02'", UNUSED, "False"),
         ("date_trunc('month', day) <> DATE '2024-02-02'", UNUSED, "True"),
         ("date_trunc('month', ts) = DATE '2024-02-01'", UNUSED, UNUSED),
+        ("tn >= '2024-02-29 12:00'", UNUSED, "tn >= TIMESTAMP_NTZ '2024-02-29 12:00:00'"),
         ("ts > TIMESTAMP '2024-02-29 12:00:00'", UNUSED, UNUSED),
         ("tn > TIMESTAMP '2024-02-29 12:00:00'", UNUSED, "tn >= TIMESTAMP_NTZ '2024-02-29 12:00:00'"),
         ("ts > '2024-02-29 12:00:00Z'", "ts > TIMESTAMP '2024-02-29 12:00:00Z'",
@@ -285,12 +286,41 @@ UNUSED = "not used"
         ("isnan(x)", "x = nan", "x = nan"),
         ("NOT isnan(x)", "(x <> nan OR x IS NULL)", "x <> nan"),
         ("b AND NOT b", "(b AND NOT b)", "(b AND NOT b)"),
+        ("a IN (1, 2.5)", "a IN (1)", "a IN (1)"),
+        ("a IN (1, 2e0)", UNUSED, UNUSED),
+        ("a BETWEEN 1 AND 2e0", "(a >= 1 AND a <= 2)", UNUSED),
+        ("x BETWEEN 1 AND 2.5e0", "(x >= 1.0 AND x <= 2.5)", "(x >= 1.0 AND x <= 2.5)"),
+        ("CAST(a AS DOUBLE) > 5.5", "a > 5", "a > 5"),
+        ("CAST(a AS DOUBLE) = 9007199254740992", UNUSED, UNUSED),
+        ("CAST(a AS DOUBLE) = CAST('a' AS BLOB)", UNUSED, UNUSED),
+        ("f = 16777217.5", "f = 16777218.0", "(f >= 16777210.0 AND f <= 16777226.0)"),
+        ("x = 0.70000000000000000000", "(x >= 0.6999999999999995 AND x <= 0.7000000000000004)",
+         "(x >= 0.6999999999999995 AND x <= 0.7000000000000004)"),
+        ("a > 99999999999999999999", UNUSED, "False"),
+        ("x = CAST('-1.5' AS DOUBLE)", "x = -1.5", "x = -1.5"),
+        ("x = CAST('0x1' AS DOUBLE)", UNUSED, UNUSED),
+        ("s = CAST('a' AS VARCHAR)", "s = 'a'", "s = 'a'"),
+        ("b = CAST('f' AS BOOLEAN)", "NOT b", "NOT b"),
+        ("CAST(b AS BOOLEAN) IS DISTINCT FROM TRUE", "(NOT b OR b IS NULL)", "(NOT b OR b IS NULL)"),
+        ("CAST(a AS BOOLEAN)", UNUSED, UNUSED),
+        ("g = CAST('a' AS BLOB)", "g = X'61'", "g = X'61'"),
+        (r"g = CAST('\xFF' AS BLOB)", UNUSED, "g = X'FF'"),
+        (r"g = CAST('a\b' AS BLOB)", UNUSED, UNUSED),
+        ("(a = 5) = FALSE", "a <> 5", "a <> 5"),
+        ("isnan(x) <> TRUE", "(x <> nan OR x IS NULL)", "x <> nan"),
+        ("a = 5 = TRUE", UNUSED, UNUSED),
+        ("(a + 1) = TRUE", UNUSED, UNUSED),
+        ("prefix(s, 'a')", UNUSED, "s LIKE 'a%'"),
+        ("suffix(s, 'a')", UNUSED, "s LIKE '%a'"),
+        ("isinf(x)", UNUSED, "x IN (inf, -inf)"),
+        ("isfinite(x)", UNUSED, "x IS NOT NULL"),
+        ("main.isnan(x)", UNUSED, UNUSED),
         ("a IN (SELECT 1)", UNUSED, UNUSED),
         ("rand() < 0.5", UNUSED, UNUSED),
     ],
 )  # fmt: skip
-def test_what_a_condition_becomes(text: str, spark: str, duckdb: str) -> None:
-    for dialect, expected in (("spark", spark), ("duckdb", duckdb)):
+def test_what_a_condition_becomes(text: str, in_spark: str, in_duckdb: str) -> None:
+    for dialect, expected in (("spark", in_spark), ("duckdb", in_duckdb)):
         node, reasons = predicate_of_sql(text, NAMES, dialect, names=tuple(NAMES))
         if expected == UNUSED:
             assert isinstance(node, p.Opaque), (dialect, node)
@@ -307,6 +337,7 @@ def test_what_a_condition_becomes(text: str, spark: str, duckdb: str) -> None:
         ("Europe/Oslo", "ts > '2024-03-31 02:30:00'", UNUSED),
         ("Europe/Oslo", "ts > '2024-10-27 02:30:00'", UNUSED),
         ("No/Where", "ts > '2024-10-27 12:30:00'", UNUSED),
+        ("Europe/Oslo", "ts > '1969-07-01'", UNUSED),
         ("Europe/Oslo", "year(ts) > 2023", "ts >= TIMESTAMP '2023-12-31 23:00:00Z'"),
         ("Europe/Oslo", "tn > TIMESTAMP '2024-07-01 12:00:00'", UNUSED),
     ],
@@ -367,6 +398,8 @@ def test_names_that_differ_by_case_need_quotes() -> None:
     types = {"a": "int", "A": "int"}
     assert isinstance(predicate_of_sql("a = 1", types, "duckdb")[0], p.Opaque)
     assert str(predicate_of_sql('"A" = 1', types, "duckdb")[0]) == "A = 1"
+    assert str(predicate_of_sql("`é` = 1", {"É": "int"}, "spark")[0]) == "É = 1"
+    assert isinstance(predicate_of_sql('"é" = 1', {"É": "int"}, "duckdb")[0], p.Opaque)  # of ASCII letters alone
 
 
 def test_a_long_and_a_deep_condition_are_read() -> None:
