@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class PlainFunction:
-    """A Python function of one row under its SQL name; ``returns`` is Spark's name of its type."""
+    """A Python function of one row with its SQL name; ``returns`` is Spark's name of its return type."""
 
     name: str
     function: Callable[..., Any]
@@ -50,7 +50,7 @@ class PlainFunction:
 
 
 def offered(table: dict[str, PlainFunction], returns: str) -> Callable[[F], F]:
-    """Put a function into a table, under its own name.
+    """Register a function in a table under its own name.
 
     >>> table = {}
     >>> @offered(table, "int")
@@ -68,7 +68,7 @@ def offered(table: dict[str, PlainFunction], returns: str) -> Callable[[F], F]:
 
 
 def returns(call: Call, *kinds: str) -> bool:
-    """True if a call returns one of these types; a float would round, a tinyint wrap around.
+    """Test whether a call returns one of these types; a float would round, a tinyint would wrap around.
 
     >>> returns(Call("f", (), type="float"), "double"), returns(Call("f", (), type="double"), "double")
     (False, True)
@@ -77,17 +77,17 @@ def returns(call: Call, *kinds: str) -> bool:
 
 
 def catalyst(kind: str, *names: str) -> list[Function]:
-    """One of Spark's Catalyst classes under its SQL names."""
+    """Functions of one of Spark's Catalyst classes, by their SQL names."""
     return [Function(name, classes=(CATALYST + kind,)) for name in names]
 
 
 def is_catalyst(node: Predicate, kind: str) -> bool:
-    """True for a call of one of Spark's Catalyst classes."""
+    """Test for a call of one of Spark's Catalyst classes."""
     return isinstance(node, Call) and node.implementation == CATALYST + kind
 
 
 def is_call_of(node: Predicate, *functions: Callable[..., Any]) -> bool:
-    """True for a call of one of these very Python functions."""
+    """Test for a call of exactly one of these Python functions."""
     return isinstance(node, Call) and any(Given(function).is_called(node) for function in functions)
 
 
@@ -110,7 +110,7 @@ def equality(node: Predicate) -> tuple[Predicate, tuple[Literal, ...]] | None:
 
 
 def point_of(node: Predicate) -> Point | None:
-    """The point that an expression denotes, also below functions that keep a geometry, or None."""
+    """The point that an expression denotes, also within functions that keep a geometry, or None."""
     meaning = current().denotation(node) if isinstance(node, Call) else None
     while isinstance(meaning, SameGeometry):
         meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None

@@ -1,23 +1,25 @@
 """Distances on the globe as SQL functions over ``pyproj.Geod``, mapped to GeoBox, as is ``haversine``.
 
-Geodesics are by C. F. F. Karney. Coordinates are degrees, longitude before latitude as in pyproj and in ``ST_Point``;
-distances are metres. The ellipsoid is WGS84, or the one named by the last argument (``pyproj.get_ellps_map()``:
-``GRS80``, ``clrk66``, ``sphere``, ...). Every function is NULL for NULL, for a latitude beyond 90 degrees and for what
-is not finite.
+Geodesics are computed by the algorithm of C. F. F. Karney. Coordinates are degrees, longitude before latitude as in
+pyproj and in ``ST_Point``; distances are metres. The ellipsoid is WGS84, or the one named by the last argument
+(``pyproj.get_ellps_map()``: ``GRS80``, ``clrk66``, ``sphere``, ...). Every function is NULL for NULL, for a latitude
+beyond 90 degrees and for coordinates that are not finite.
 
 >>> round(geodesic_distance(9.99, 48.40, 8.54, 47.38)), round(geodesic_distance(0, 0, 0, 1, "sphere"))
 (156904, 111195)
 >>> round(geodesic_bearing(0, 0, 1, 1), 2)
 45.19
 
-The radius of ``haversine`` (:mod:`udf_mappings.metric_functions`) is the call's own: metres, kilometres or miles.
+The radius of ``haversine`` (:mod:`udf_mappings.metric_functions`) is an argument of the call: metres, kilometres or
+miles.
 
-*Why skipping is sound*: to take geodetic coordinates for spherical ones stretches a line, at each of its points, by
-between the least and the greatest radius of curvature: b^2/a along the equator's meridians, a across them, a^2/b at the
-poles (C. F. Gauss). So a distance is between these times the central angle, and the angle to a box is known.
+*Why skipping is sound*: treating geodetic coordinates as spherical ones scales a line, at each of its points, by a
+factor between the least and the greatest radius of curvature: b^2/a along a meridian at the equator, a across it, a^2/b
+at the poles (C. F. Gauss). So a distance lies between these radii times the central angle, and the angle to a box is
+known.
 
-A distance is a metric too: ``MetricDist("lng", "lat", metric="geodesic_distance")``. Bearings have no mapping: all of
-them occur around any place, and a box says little.
+A distance is also a metric: ``MetricDist("lng", "lat", metric="geodesic_distance")``. Bearings have no mapping: all of
+them occur around any place, so that a box excludes few.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ WGS84 = "WGS84"
 
 @functools.lru_cache(maxsize=64)
 def ellipsoid_named(name: Any) -> Any:
-    """The ``pyproj.Geod`` of a name of PROJ's; None where there is none."""
+    """The ``pyproj.Geod`` with a name of PROJ, or None."""
     try:
         return pyproj.Geod(ellps=name)
     except Exception:
@@ -98,7 +100,7 @@ declare(geodesic_bearing, null_in_null_out=True, version=_VERSION)
 
 @maps(geodesic_distance, index=GeoBox)
 def ellipsoidal_distance(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near and far, in metres on the ellipsoid that the call names."""
+    """Near and far, in metres on the ellipsoid named by the call."""
     return _near_or_far(node, index, WGS84, _bounds_of)
 
 
@@ -122,7 +124,7 @@ def _bounds_of(name: Any) -> Earth | None:
 
 
 def _near_or_far(node: Predicate, index: GeoBox, usual: Any, globe: Callable[[Any], Earth | None]) -> Clause | None:
-    """Map a comparison of a distance whose fifth argument names the globe, or is left out."""
+    """Map a comparison of a distance; an optional fifth argument of the call specifies the globe."""
     match node:
         case Comparison(op, Call(_, (_, _, _, _, *rest)) as call, Literal(distance)):
             named = (rest[0].value if isinstance(rest[0], Literal) else None) if rest else usual
@@ -132,7 +134,7 @@ def _near_or_far(node: Predicate, index: GeoBox, usual: Any, globe: Callable[[An
 
 
 def _pairs(call: Call, index: GeoBox) -> Iterator[tuple[GeometryThroughIndex, shapely.Point, bool]]:
-    """The row's place as the index sees it and the constant one, whichever comes first."""
+    """The row's place through the index and the constant place, in either order of the arguments."""
     if not returns(call, "double"):
         return
     for row, constants in ((call.args[:2], call.args[2:4]), (call.args[2:4], call.args[:2])):

@@ -1,27 +1,29 @@
 """Cells of Uber's H3 grid as SQL functions, mapped to GeoBox and to indexes over the cell.
 
-The functions of :data:`FUNCTIONS` are over the ``h3`` package, version 4; those of the package themselves are mapped
-too, under whatever name they are registered: ``spark.udf.register("cell", h3.latlng_to_cell, "string")``. Argument
-orders are the package's (https://h3geo.org/docs/api/indexing): latitude before longitude, in degrees. A cell is its id
-as text, 15 lower-case hexadecimal digits. Ours are NULL for NULL and for what is no cell or no place on the globe,
-where the package raises; other spellings (upper case, ``0x``) are no cells, so that ids are in the order of texts.
+The functions of :data:`FUNCTIONS` call the ``h3`` package, version 4; the package's own functions are also mapped,
+whatever name they are registered under: ``spark.udf.register("cell", h3.latlng_to_cell, "string")``. The order of
+arguments is that of the package (https://h3geo.org/docs/api/indexing): latitude before longitude, in degrees. A cell is
+its id as text, 15 lower-case hexadecimal digits. Our functions are NULL for NULL, for an invalid cell and for a place
+that is not on the globe, where the package raises; other spellings (upper case, ``0x``) are not accepted as cells, so
+that ids sort as texts.
 
 >>> h3_latlng_to_cell(48.4, 9.99, 5), h3_cell_to_parent("851f8c13fffffff", 3), h3_cell_to_parent("851F8C13FFFFFFF", 3)
 ('851f8c13fffffff', '831f8cfffffffff', None)
 >>> len(h3_grid_disk("851f8c13fffffff", 1)), len(h3_polygon_cover("POLYGON ((9 48, 10 48, 10 49, 9 48))", 5))
 (7, 31)
 
-Three facts carry the rules.
+The rules are based on three facts.
 
-* *A cell lies within the circle through its corners, and on the inner side of each of its edges.* These are arcs of
-  great circles, so no point of it is farther from its centre than its farthest corner: 0.996 of the way at most, for
-  40,000 places; and of 60,000 none, at edges, pentagons and the icosahedron's own edges too, was beyond a side by more
-  than 1e-8 of that angle. What lies on one side of a great circle is all that is within 90 degrees of its pole. Circles
-  on the globe are right at the poles and across the antimeridian, where the polygon of the corners in the plane is not.
-* *A cell's descendants leave it*, though not far: the parent of a place's cell need not be the place's own. Each step
-  down is by 1 / sqrt(7), so that they stay within sqrt(3) / (sqrt(7) - 1) = 1.0525 of the corners' distance, but for
-  what the grid is stretched: at most 1.065 was found, 1.2 is allowed for.
-* *A cell's descendants have ids next to one another*, at each resolution: an interval of ids.
+* *A cell lies within the circle through its corners, and on the inner side of each of its edges.* Edges are arcs of
+  great circles, so no point of a cell is farther from its centre than the farthest corner: for 40,000 places the
+  distance was at most 0.996 of the corner's. Of 60,000 places, including places at edges, pentagons and the edges of
+  the icosahedron, none was outside of a side by more than 1e-8 of that angle. The inner side of a great circle is
+  everything within 90 degrees of its pole. Circles on the globe are valid at the poles and across the antimeridian,
+  where the polygon of the corners in the plane is not.
+* *A cell's descendants extend beyond the cell, though not far*: the parent of a place's cell need not contain the
+  place. Each level is smaller by 1 / sqrt(7), so descendants stay within sqrt(3) / (sqrt(7) - 1) = 1.0525 of the
+  corners' distance, apart from the grid's distortion: the greatest ratio found was 1.065, and 1.2 is allowed.
+* *A cell's descendants at each resolution have consecutive ids*: an interval of ids.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ HIGHEST_LATITUDE = 85.0
 
 
 def is_cell(cell: Any) -> bool:
-    """True for the id of a cell as the package writes it."""
+    """Test for the id of a cell in the package's spelling."""
     return isinstance(cell, str) and len(cell) == 15 and cell == cell.lower() and bool(h3.is_valid_cell(cell))
 
 
@@ -99,9 +101,9 @@ def h3_polygon_cover(wkt: str | None, resolution: int | None) -> list[str] | Non
 
 
 def cover(shape: BaseGeometry, resolution: int) -> list[str] | None:
-    """The cells that overlap a shape's polygons; None where it has none, or reaches too near to a pole.
+    """The cells that overlap a shape's polygons; None if it has none, or extends too near to a pole.
 
-    The package takes a polygon wider than half of the globe for its complement, so it is given pieces of 60 degrees.
+    The package interprets a polygon wider than half of the globe as its complement, so it gets pieces of 60 degrees.
     """
     polygons = [part for part in shapely.get_parts(shape) if part.geom_type == "Polygon" and not part.is_empty]
     if not polygons or not shapely.is_valid(shape):
@@ -174,7 +176,7 @@ def cell_of_point(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*PARENTS, index=GeoBox)
 def parent_of_point_cell(node: Predicate, index: GeoBox) -> Clause | None:
-    """``cell_to_parent(latlng_to_cell(lat, lng, 9), 3) = '83...'``: in a circle of descendants."""
+    """``cell_to_parent(latlng_to_cell(lat, lng, 9), 3) = '83...'``: in a circle around descendants."""
     match cells_of(node):
         case (Call(_, (Call(_, (latitude, longitude, Literal())) as cell, Literal())), cells) if is_call_of(
             cell, *PLACES
@@ -212,9 +214,9 @@ def circle(cell: str, spread: float) -> tuple[shapely.Point, float]:
 
 
 def sides(cell: str) -> list[Cap]:
-    """Return, for each edge of a cell, the hemisphere that holds the cell, with a margin of 1/1000 radius.
+    """Return the hemisphere on the inner side of each edge of a cell, with a margin of 1/1000 radius.
 
-    An edge with corners beyond it, as at the edges of the icosahedron, is left out.
+    An edge with corners beyond it, as at the edges of the icosahedron, is skipped.
 
     >>> [round(math.degrees(angle)) for _, _, angle in sides("851f8caffffffff")]
     [90, 90, 90, 90, 90, 90]
@@ -233,13 +235,13 @@ def sides(cell: str) -> list[Cap]:
 
 
 def _vector(latitude: float, longitude: float) -> tuple[float, float, float]:
-    """Return the unit vector of a place."""
+    """Return the unit vector of a place on the globe."""
     phi, theta = math.radians(latitude), math.radians(longitude)
     return math.cos(phi) * math.cos(theta), math.cos(phi) * math.sin(theta), math.sin(phi)
 
 
 def coarsen(cells: Iterable[str], most: int) -> Iterable[str]:
-    """Return at most so many cells that cover the given ones: these themselves, or ancestors.
+    """Return at most ``most`` cells that cover the given ones: these themselves, or ancestors.
 
     >>> sorted(coarsen(h3.cell_to_children("851f8caffffffff", 7), 8)) == sorted(
     ...     h3.cell_to_children("851f8caffffffff", 6)
@@ -261,7 +263,7 @@ def coarsen(cells: Iterable[str], most: int) -> Iterable[str]:
 def parent_of_cell(node: Predicate, index: Index) -> Clause | None:
     """``cell_to_parent(cell, 3) = '83...'``: the cell's id is in the intervals of descendants.
 
-    The package's own function takes ids in any spelling, so it needs to be over the package's own cells.
+    The package's own function accepts ids in any spelling, so its argument must be a call of ``latlng_to_cell``.
     """
     match cells_of(node):
         case (Call(_, (cell, Literal())) as call, cells):
@@ -280,7 +282,7 @@ def _resolution(cell: Predicate) -> int | None:
 
 
 def _descends(cell: Predicate, ancestors: Iterable[str], resolution: int | None, index: Index) -> Clause | None:
-    """Return the clause of "the cell descends from one of these", at a resolution or at any."""
+    """Return the clause of "the cell descends from one of these", at one resolution or at any."""
     kind = cell.type or "string"
     if kind not in ("string", "bigint"):
         return None
@@ -292,10 +294,10 @@ def _descends(cell: Predicate, ancestors: Iterable[str], resolution: int | None,
 
 
 def intervals(cell: str, resolution: int | None) -> Iterator[tuple[int, int]]:
-    """Return the least and the greatest id of a cell and its descendants, at each resolution or at one.
+    """Return the least and greatest id of a cell and its descendants, at each resolution or at one.
 
-    An id has its resolution in bits 52 to 55, and a digit of three bits for each resolution from 1 on; the digits of
-    finer ones than its own are 7 (https://h3geo.org/docs/core-library/h3Indexing).
+    An id has its resolution in bits 52 to 55, and a digit of three bits for each resolution from 1 on; digits of finer
+    resolutions than its own are 7 (https://h3geo.org/docs/core-library/h3Indexing).
 
     >>> [tuple(map(h3.int_to_str, pair)) for pair in intervals("831f8cfffffffff", 5)]
     [('851f8c03fffffff', '851f8cdbfffffff')]
@@ -311,8 +313,9 @@ def intervals(cell: str, resolution: int | None) -> Iterator[tuple[int, int]]:
 def polygon_over_cells(node: Predicate, index: Index) -> Clause | None:
     """``ST_Contains(polygon, ST_Point(lng, lat))`` over an index of ``latlng_to_cell(lat, lng, 7)``.
 
-    A point in common with a polygon has a cell that overlaps it. The cover of the polygon takes the cells' edges as
-    straight in longitude and latitude, so a ring is added; a coarser cover speaks of ancestors, so another is.
+    A point in a polygon has a cell that overlaps the polygon. The polygon's cover treats edges of cells as straight in
+    longitude and latitude, so a ring of cells is added; a coarser cover consists of ancestors, so a second ring is
+    added.
     """
     cell = index.bound[0] if len(index.bound) == 1 else None
     resolution = _resolution(cell) if cell is not None and is_call_of(cell, *PLACES) else None
@@ -327,7 +330,7 @@ def polygon_over_cells(node: Predicate, index: Index) -> Clause | None:
 
 
 def polygon_cells(value: Any, resolution: int) -> list[str] | None:
-    """Return some hundred cells at most whose descendants cover a polygon; None if impossible."""
+    """Return at most some hundred cells whose descendants cover a polygon, or None."""
     shape = shapely.from_wkb(value) if isinstance(value, bytes) else value
     if not isinstance(shape, shapely.Geometry) or shape.geom_type not in ("Polygon", "MultiPolygon"):
         return None
@@ -353,7 +356,7 @@ def polygon_cells(value: Any, resolution: int) -> list[str] | None:
 def cell_in_disk(node: Predicate, index: Index) -> Clause | None:
     """``array_contains(grid_disk(cell, k), '85...')``: the cell is in the disk of the constant.
 
-    The package's own function takes ids in any spelling, so it needs to be over the package's own cells, or numbers.
+    The package's own function accepts ids in any spelling, so the cell must be computed, or a number.
     """
     match node:
         case Call(_, (Call(_, (cell, Literal(int() as k))) as disk, Literal(value))):
@@ -374,7 +377,7 @@ def cell_in_disk(node: Predicate, index: Index) -> Clause | None:
 def sedona_cell_ids(node: Predicate, index: GeoBox) -> Clause | None:
     """``array_contains(ST_H3CellIDs(p, 8, true), 613...)``, ``ST_H3CellIDs(p, 8, true)[0] = 613...``.
 
-    A point has one cell, in which it lies; files with other geometries are kept.
+    A point has exactly one cell, which contains it; files with other geometries are kept.
     """
     match node:
         case Call(_, (Call(_, (g, *_)) as cells, Literal(int() as cell))) if _CONTAINS.is_called(node):

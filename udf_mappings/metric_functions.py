@@ -1,23 +1,23 @@
 """Metrics as plain Python functions, to be called from SQL and indexed by MetricDist.
 
-Those of the table :data:`FUNCTIONS`, distances of texts over ``rapidfuzz``, are registered by
-``geoskip.register_functions``. The others have names of the user's own or of Spark, so that they are registered by
-hand::
+The functions of the table :data:`FUNCTIONS`, which are distances of texts based on ``rapidfuzz``, are registered by
+``geoskip.register_functions``. The others have common names or names of Spark functions, so they are registered
+explicitly::
 
     from udf_mappings import metric_functions
 
     metric_functions.register(spark)  # haversine, hamming, angular, jaccard
     spark.sql("SELECT * FROM stops WHERE haversine(lng, lat, 8.54, 47.38) < 500")
 
-Every function is NULL for a NULL argument, and where there is no distance. Characters are code points.
+Every function is NULL for a NULL argument, and if there is no distance. Characters are code points.
 
-A function that is declared to be a metric needs no rule for an index on itself, ``MetricDist("word",
-metric="indel")``; the rules here let an index on Levenshtein's distance serve others too. Rules for the others, and for
+A function that is declared to be a metric needs no rule for an index on itself, ``MetricDist("word", metric="indel")``;
+the rules here let an index on Levenshtein's distance serve other functions. Rules for the other functions, and for
 Spark's ``levenshtein``, ``hamming`` and ``jaccard``, are in :mod:`udf_mappings.metrics`.
 
-Distances that are no metrics are refused when an index on them is made, with a detour that is shorter: Jaro's and
-Jaro-Winkler's, optimal string alignment, normalised and partial ratios, Dice's coefficient and others
-(:mod:`geoskip.metrics`).
+Distances that are not metrics are refused when an index on them is created, with a violation of the triangle
+inequality: Jaro's and Jaro-Winkler's, optimal string alignment, normalised and partial ratios, Dice's coefficient and
+others (:mod:`geoskip.metrics`).
 
 >>> round(haversine(0, 0, 0, 1)), hamming("karolin", "kathrin"), jaccard(["a", "b"], ["b", "c"])
 (111195, 3, 0.6666666666666667)
@@ -98,7 +98,7 @@ _RETURNS = {"haversine": "double", "hamming": "int", "angular": "double", "jacca
 
 
 def register(spark: Any) -> None:
-    """Register all of them in a session."""
+    """Register ``haversine``, ``hamming``, ``angular`` and ``jaccard`` in a session."""
     for name, kind in _RETURNS.items():
         spark.udf.register(name, globals()[name], kind)
 
@@ -141,7 +141,7 @@ def damerau_over_levenshtein(node: Predicate, index: MetricDist) -> Clause | Non
 
 @maps(indel, index=MetricDist)
 def indel_over_levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
-    """Levenshtein's distance is between half of this one and this one: a substitution is two of its edits."""
+    """Levenshtein's distance is between half of this one and this one: a substitution is two edits here."""
     return _scaled_clause(node, index, 0.5, 1.0)
 
 

@@ -12,12 +12,12 @@ Each rule recognises the distance that an expression computes; ``Distance.answer
 
 Columns may be of any numeric type.
 
-To add a function: write a rule of a few lines that names its distance.
+To add a function, write a short rule that identifies its distance.
 
-SQL spellings of Euclidean, Manhattan and Chebyshev distances are taken apart into *offsets*, one a coordinate:
-``x - 1`` is the first coordinate less 1. Whole numbers may overflow in the query's arithmetic, which then throws or
-wraps around: from such a size of coordinates on, a file is kept. Arithmetic in ``float`` rounds and overflows far too
-early: it is not used, nor is that of ``decimal(38, ...)``.
+SQL formulas of Euclidean, Manhattan and Chebyshev distances are split into *offsets*, one for each coordinate:
+``x - 1`` is the first coordinate minus 1. Integers may overflow in the query's arithmetic, which then throws or wraps
+around: a file with coordinates of such a size is kept. Arithmetic in ``float`` rounds and overflows much too early, so
+it is not used, nor is arithmetic in ``decimal(38, ...)``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from udf_mappings.shapely_functions import EARTH_RADIUS
 
 @dataclass(frozen=True)
 class Offset:
-    """``x - 1``: a coordinate and a constant; from ``limit`` on the query's arithmetic overflows."""
+    """``x - 1``: a coordinate and a constant; at ``limit`` and above the query's arithmetic overflows."""
 
     axis: int
     constant: float
@@ -74,7 +74,7 @@ def hypot_distance(node: Predicate, index: MetricDist) -> Clause | None:
 
 @maps(*catalyst("Add", "+"), index=MetricDist)
 def manhattan_distance(node: Predicate, index: MetricDist) -> Clause | None:
-    """Map a sum of absolute differences to Manhattan's distance, one of squares to the euclidean."""
+    """Map a sum of absolute differences to the Manhattan distance, one of squares to the Euclidean."""
     total = subject(node)
     if total is None:
         return None
@@ -88,7 +88,7 @@ def manhattan_distance(node: Predicate, index: MetricDist) -> Clause | None:
 
 @maps(*catalyst("Greatest", "greatest"), index=MetricDist)
 def chebyshev_distance(node: Predicate, index: MetricDist) -> Clause | None:
-    """The greatest absolute difference is Chebyshev's distance, unless ``greatest`` leaves out a NULL."""
+    """The greatest absolute difference is the Chebyshev distance, unless ``greatest`` skips a NULL."""
     match subject(node):
         case Call(_, parts) if index.measures == "chebyshev":
             return _answer(node, index, [_absolute(part, index) for part in parts], nulls="partly")
@@ -97,7 +97,7 @@ def chebyshev_distance(node: Predicate, index: MetricDist) -> Clause | None:
 
 @maps(*catalyst("Abs", "abs"), index=MetricDist)
 def absolute_difference(node: Predicate, index: MetricDist) -> Clause | None:
-    """With one coordinate the three metrics are the absolute difference."""
+    """With one coordinate all three metrics are the absolute difference."""
     expression = subject(node)
     if expression is None or index.measures not in ("euclidean", "manhattan", "chebyshev"):
         return None
@@ -107,7 +107,7 @@ def absolute_difference(node: Predicate, index: MetricDist) -> Clause | None:
 def _answer(
     node: Predicate, index: MetricDist, offsets: Any, *, shape: str = "", nulls: str = "", sums: float | None = None
 ) -> Clause | None:
-    """Return the clause of the distance with these offsets; None unless each coordinate has one."""
+    """Return the clause of the distance with these offsets; None unless there is one for each coordinate."""
     if not offsets or None in offsets or sorted(o.axis for o in offsets) != list(range(len(index.bound))):
         return None
     point = [o.constant for o in sorted(offsets, key=lambda o: o.axis)]
@@ -116,7 +116,7 @@ def _answer(
 
 
 def _offset(node: Predicate, index: MetricDist) -> Offset | None:
-    """``x - 1``, ``1 - x``, ``x + 1`` or ``x``."""
+    """Parse ``x - 1``, ``1 - x``, ``x + 1`` or ``x``."""
     plain = uncast(node)
     match plain:
         case Call("-", (x, Literal(q))) | Call("-", (Literal(q), x)) if is_catalyst(plain, "Subtract"):
@@ -139,20 +139,20 @@ def _absolute(node: Predicate, index: MetricDist) -> Offset | None:
     match uncast(node):
         case Call(_, (difference,)) as call if is_catalyst(call, "Abs"):
             offset = _offset(difference, index)
-            # the least whole number has no absolute value: it throws, or is that number itself
+            # the absolute value of the least integer throws, or is that integer itself
             least = sql_type(call.type or "bigint").values.stop or math.inf
             return offset and replace(offset, limit=min(offset.limit, least))
     return None
 
 
 def _squares(node: Predicate, index: MetricDist) -> list[Offset | None] | None:
-    """Return the clause of a sum of squared differences."""
+    """Return the offsets in a sum of squared differences, with None for an unknown term, or None."""
     terms = _terms(uncast(node))
     if terms is None:
         return None
     parts, sums = terms
     found = [_square(part, index, len(parts)) for part in parts]
-    if len(parts) > 1 and math.isfinite(sums):  # the sum of n squares
+    if len(parts) > 1 and math.isfinite(sums):  # the sum of n squares may overflow
         return [None if o is None else replace(o, limit=min(o.limit, math.sqrt(sums))) for o in found]
     return found
 
@@ -170,7 +170,7 @@ def _square(node: Predicate, index: MetricDist, count: int) -> Offset | None:
 
 
 def _terms(node: Predicate) -> tuple[list[Predicate], float] | None:
-    """Return the terms of a sum, and the size of each from which on it may overflow; None if inexact."""
+    """Return the terms of a sum, and the size of a term at which the sum may overflow; None if inexact."""
     parts: list[Predicate] = []
     limit = math.inf
     waiting = [uncast(node)]
@@ -191,7 +191,7 @@ def _terms(node: Predicate) -> tuple[list[Predicate], float] | None:
 
 
 def _limit(call: Call) -> float | None:
-    """Return the size of the result from which on arithmetic overflows; None if inexact or NULL then."""
+    """Return the least size of a result that overflows; None if inexact, or if overflow gives NULL."""
     kind = sql_type(call.type)
     if "TRY" in call.flags or not (kind.is_exact or kind.kind == "double") or kind.precision == 38:
         return None
@@ -225,7 +225,7 @@ def levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 def _up_to(most: int, distance: Distance, node: Predicate) -> Clause | None:
-    """Serve ``levenshtein`` with a threshold, whose value is the distance up to it, and -1 beyond."""
+    """Serve ``levenshtein`` with a threshold: its value is the distance, or -1 beyond the threshold."""
     match node:
         case Comparison(op, _, Literal(value)):
             return _part(op, value, most, distance)
@@ -250,7 +250,7 @@ def _part(op: str, value: Any, most: int, distance: Distance) -> Clause | None:
 
 @maps(*catalyst("BitwiseCount", "bit_count"), index=MetricDist)
 def hamming_distance(node: Predicate, index: MetricDist) -> Clause | None:
-    """``bit_count(a ^ b)`` counts the bits in which two numbers differ, as 64 bits with their sign."""
+    """``bit_count(a ^ b)`` counts the bits in which two signed 64-bit integers differ."""
     match subject(node):
         case Call(_, (Call(_, (a, b)) as xor,)) if is_catalyst(xor, "BitwiseXor"):
             value, constant = (a, b) if isinstance(b, Literal) else (b, a)
@@ -273,7 +273,7 @@ def planar_distance(node: Predicate, index: MetricDist) -> Clause | None:
 
 @maps(*sedona("ST_DWithin"), index=MetricDist)
 def distance_within(node: Predicate, index: MetricDist) -> Clause | None:
-    """``ST_DWithin(p, q, d)`` is ``ST_Distance(p, q) <= d``; with a fourth argument it is on the spheroid."""
+    """``ST_DWithin(p, q, d)`` is ``ST_Distance(p, q) <= d``; a fourth argument selects the spheroid."""
     call = node.child if isinstance(node, Not) else node
     match call:
         case Call(_, (a, b, Literal(d), *rest)) if rest in ([], [Literal(False, "boolean")]):
@@ -284,7 +284,7 @@ def distance_within(node: Predicate, index: MetricDist) -> Clause | None:
 
 @maps(*sedona("ST_DistanceSphere"), index=MetricDist)
 def spherical_distance(node: Predicate, index: MetricDist) -> Clause | None:
-    """The central angle times the radius that the call names."""
+    """The distance is the central angle times the radius in the call."""
     match subject(node):
         case Call(_, (a, b, *rest)) if index.measures == "haversine" and (at := _constant((a, b), index)) is not None:
             match rest:
@@ -309,7 +309,7 @@ def _constant(sides: tuple[Predicate, ...], index: MetricDist) -> tuple[float, .
 
 
 def _axes(node: Predicate, index: MetricDist) -> tuple[int | None, ...]:
-    """Return the indexed expressions that are the coordinates of a point."""
+    """Return the positions in the index of a point's coordinates; None for one that is not indexed."""
     if len(index.bound) != 2:
         return ()
     point = point_of(node)
@@ -325,7 +325,7 @@ def jaccard_distance(node: Predicate, index: MetricDist) -> Clause | None:
 
     Without ``1 -`` it is the similarity, 1 less the distance.
 
-    Where the size of NULL is -1 (``spark.sql.legacy.sizeOfNull``), a NULL has no distance.
+    If the size of NULL is -1 (``spark.sql.legacy.sizeOfNull``), NULL has no distance.
     """
     if index.measures != "jaccard":
         return None
@@ -338,7 +338,7 @@ def jaccard_distance(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 def _set_in(node: Predicate, index: MetricDist) -> tuple[Any] | None:
-    """Return the constant set that a row's set is compared with; an empty one has no share (0 / 0)."""
+    """Return the constant set that a row's set is compared with; an empty one has no ratio (0 / 0)."""
     match node:
         case Call("/", (common, either)) as call if is_catalyst(call, "Divide"):
             sets = [_operands(common, "ArrayIntersect", index), _operands(either, "ArrayUnion", index)]
@@ -371,7 +371,7 @@ def haversine_distance(node: Predicate, index: MetricDist) -> Clause | None:
 
 @maps(*map(package_function, ("hamming", "angular", "jaccard")), index=MetricDist)
 def named_metric(node: Predicate, index: MetricDist) -> Clause | None:
-    """The functions named like their metrics; registered with another type, they return NULL."""
+    """Functions with the names of their metrics; with another registered type they return NULL."""
     own = ("int", "bigint") if index.measures == "hamming" else ("double",)
     match subject(node):
         case Call(name, (a, b)) as call if name.lower() == index.measures and returns(call, *own):

@@ -2,17 +2,18 @@
 
 The other arguments are literals.
 
-MinMax over x then serves comparisons of them: Spark evaluates the function for the bounds (soundness rules 5 and
-6; :mod:`geoskip.bounds.monotone`). Each row: the Catalyst class, its SQL name, and its direction. A listed function is
-NULL for NULL, and where it is NULL, NaN or throws for another value, it does so for all smaller ones or for all greater
-ones.
+MinMax over x then serves comparisons of these functions: Spark evaluates the function for the bounds (soundness rules 5
+and 6; :mod:`geoskip.bounds.monotone`). Each row of the table: the Catalyst class, its SQL name, and its direction. A
+listed function is NULL for NULL. If it is NULL or NaN or throws for another value, it does so for all smaller or for
+all greater values.
 
-Floating-point results keep the order too: Java promises so of exp, log, log10, expm1, log1p and pow (it does not of
-cbrt, sinh and tanh), and what is rounded correctly keeps it.
+Floating-point results also keep the order: Java guarantees this for exp, log, log10, expm1, log1p and pow (but not for
+cbrt, sinh and tanh), and correctly rounded results keep it.
 
-Not here: periodic functions (``month``, ``hour``, ``%``) and ``abs``, which MinMax bounds itself
-(:mod:`geoskip.bounds.transfer`); functions of a time zone whose clocks are set back; ``months_between``, by which the
-last days of two months are whole months apart: from February 29th to March 30th it is more than to the 31st.
+Not listed: periodic functions (``month``, ``hour``, ``%``) and ``abs``, which MinMax bounds itself
+(:mod:`geoskip.bounds.transfer`); functions of a time zone whose clocks are set back; ``months_between``, which treats
+the last days of two months as whole months apart: the result from February 29th is greater to March 30th than to March
+31st.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _DAY = 86_400_000_000
 
 
 def direction_by_sign(call: Call) -> str | None:
-    """Direction of ``x / 3``, ``x * -2``, ``x div 7`` by the literal's sign; ``3 / x`` has none."""
+    """Direction of ``x / 3``, ``x * -2``, ``x div 7`` by the literal's sign; None for ``3 / x``."""
     match call:
         case Call("*", (Literal(by), _)) | Call(_, (_, Literal(by))) if by is not None and by == by and by != 0:
             return RISES if by > 0 else "decreasing"
@@ -46,7 +47,7 @@ def direction_of_first(call: Call) -> str | None:
 
 
 def direction_of_rounding(call: Call) -> str | None:
-    """Increasing if rounding cannot wrap around, as whole numbers may outside of ANSI mode."""
+    """Increasing if rounding cannot wrap around, as integers may do outside of ANSI mode."""
     exact = sql_type(call.type).is_numeric and not sql_type(call.type).is_integral
     return direction_of_first(call) if exact or call.flags[:1] == ("true",) else None
 
@@ -54,8 +55,8 @@ def direction_of_rounding(call: Call) -> str | None:
 def direction_of_second(call: Call) -> str | None:
     """Increasing in the second argument, after the unit: ``date_trunc('month', ts)``.
 
-    To seconds in any zone, else where clocks are never set back; MinMax bounds the others by the transitions of the
-    zone (:mod:`geoskip.bounds.time_zones`).
+    Units up to seconds are allowed in any zone, others only if clocks are never set back; for other zones MinMax uses
+    the zone's transitions (:mod:`geoskip.bounds.time_zones`).
     """
     match call.args:
         case (Literal(str() as unit), _):
@@ -67,7 +68,7 @@ def direction_of_second(call: Call) -> str | None:
 def direction_of_time(call: Call) -> str | None:
     """Direction of the seconds since 1970 of a time or a date.
 
-    For a time without a zone only where clocks are never set back.
+    For a time without a zone only if clocks are never set back.
     """
     kind = call.args[0].type
     if kind in ("timestamp", "date") or (kind == "timestamp_ntz" and in_fixed_zone(call)):
@@ -76,10 +77,10 @@ def direction_of_time(call: Call) -> str | None:
 
 
 def direction_between_times(call: Call) -> str | None:
-    """Direction of whole units from one time to another, by the argument that is no literal.
+    """Direction of whole units from one time to another, by the argument that is not a literal.
 
-    Months up to a time have none: up to noon of March 1st it is none from 2 p.m. on January 30th, and one from the 31st
-    at 10 a.m.
+    Months are not monotone in their start: up to noon of March 1st they are 0 from 2 p.m. on January 30th, but 1 from
+    10 a.m. on the 31st.
     """
     match call.args:
         case (Literal(int()), _) if in_fixed_zone(call):
@@ -90,7 +91,7 @@ def direction_between_times(call: Call) -> str | None:
 
 
 def direction_between_days(call: Call) -> str | None:
-    """Direction of the days from the second date to the first, by the argument that is no literal."""
+    """Direction of the days from the second date to the first, by the argument that is not a literal."""
     match call.args:
         case (Literal(int()), _):
             return "decreasing"
@@ -100,7 +101,7 @@ def direction_between_days(call: Call) -> str | None:
 def direction_of_interval_sum(call: Call) -> str | None:
     """Direction of a time plus an interval of days and seconds; with months the sum is not monotone.
 
-    Whole days are added to what the clocks show, so that they may be set back in between.
+    Whole days are added to the local time, so clocks may be set back in between.
     """
     match call.args:
         case (_, Literal(int() as micros, kind)) if sql_type(kind).kind == "interval second":
@@ -109,7 +110,7 @@ def direction_of_interval_sum(call: Call) -> str | None:
 
 
 def direction_of_unit_sum(call: Call) -> str | None:
-    """Direction of a time plus a number of units that are all of one length."""
+    """Direction of a time plus a number of units of constant length."""
     match call.args:
         case (Literal(int()), _) if in_fixed_zone(call) and _is_of_one_length(call):
             return RISES
@@ -117,12 +118,12 @@ def direction_of_unit_sum(call: Call) -> str | None:
 
 
 def _is_of_one_length(call: Call) -> bool:
-    """True if one of the call's settings is a unit of constant length."""
+    """Test whether one of the call's settings is a unit of constant length."""
     return any(flag.upper() in OF_ONE_LENGTH for flag in call.flags)
 
 
 def in_fixed_zone(call: Call) -> bool:
-    """True if one of the call's settings is a time zone whose clocks are never set back."""
+    """Test whether one of the call's settings is a time zone whose clocks are never set back."""
     return any(map(has_fixed_zone, call.flags))
 
 
@@ -154,10 +155,10 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     "ToUnixTimestamp": ("to_unix_timestamp", direction_of_time),
     "TimestampDiff": ("timestampdiff", direction_between_times),
     "TimeAdd": ("timeadd", direction_of_interval_sum),
-    "TimestampAddInterval": ("timestampaddinterval", direction_of_interval_sum),  # the same from Spark 4.1 on
+    "TimestampAddInterval": ("timestampaddinterval", direction_of_interval_sum),  # the same since Spark 4.1
     "TimestampAdd": ("timestampadd", direction_of_unit_sum),
     "AddMonths": ("add_months", direction_of_first),
-    "DateAddYMInterval": ("dateaddyminterval", direction_of_first),  # to the last day of a shorter month, as add_months
+    "DateAddYMInterval": ("dateaddyminterval", direction_of_first),  # clipped to the last day of a month
     "DateDiff": ("datediff", direction_between_days),
     "UnixDate": ("unix_date", RISES),
     "UnixSeconds": ("unix_seconds", RISES),
@@ -167,17 +168,17 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     "MillisToTimestamp": ("timestamp_millis", RISES),
     "MicrosToTimestamp": ("timestamp_micros", RISES),
     "DateFromUnixDate": ("date_from_unix_date", RISES),
-    # whole numbers of reals
+    # rounding
     "Floor": ("floor", RISES),
     "Ceil": ("ceil", RISES),
     "Round": ("round", direction_of_rounding),
     "BRound": ("bround", direction_of_rounding),
     "Rint": ("rint", RISES),
-    # arithmetic of decimals, and whole quotients
+    # arithmetic of decimals, and integer division
     "Multiply": ("*", direction_by_sign),
     "Divide": ("/", direction_by_sign),
     "IntegralDivide": ("integraldivide", direction_by_sign),
-    # curves
+    # other functions of real numbers
     "Sqrt": ("sqrt", RISES),
     "Exp": ("exp", RISES),
     "Expm1": ("expm1", RISES),

@@ -1,16 +1,16 @@
 """Apache Sedona's spatial functions, mapped to GeoBox (families of soundness rule 8).
 
-Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; package
-``org.apache.spark.sql.sedona_sql.expressions``) and, of those that there are, the shapely-backed functions of
-:mod:`udf_mappings.shapely_functions`; and to Spark's own, since 4.1, beside which the shapely-backed ones of these
-names are called ``shapely_ST_GeomFromWKB`` and the like. A function without a mapping keeps every file; an index over
-the very expression serves it, ``MinMax("ST_Area(geom)")``. Argument orders and units are those of Sedona's reference
-for Spark SQL and of its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in
-sedona-common): x is the longitude, planar distances are in the units of the coordinates, those on the globe in metres.
-None compares SRIDs.
+Each name is bound to up to two implementations: Sedona's Catalyst expressions (1.8; package
+``org.apache.spark.sql.sedona_sql.expressions``) and, if there is one, the shapely-backed function of
+:mod:`udf_mappings.shapely_functions`. Names that Spark also has since 4.1 are bound to Spark's functions too; the
+shapely-backed ones are then called ``shapely_ST_GeomFromWKB`` and so on. A function without a mapping keeps every file;
+an index over the expression itself serves it, ``MinMax("ST_Area(geom)")``. Argument orders and units are those of
+Sedona's reference for Spark SQL and of its sources (``Predicates.java``, ``sphere/Haversine.java``,
+``sphere/Spheroid.java`` in sedona-common): x is the longitude, planar distances are in the units of the coordinates,
+distances on the globe in metres. No function compares SRIDs.
 
-To add a function: name it in the family where it belongs, or write a rule: a few lines that ask the index, with the
-reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's geometry as the index knows it.
+To add a function, name it in its family, or write a short rule that uses the index, with the reason why skipping is
+sound in its docstring. ``index.sees(g)`` is the row's geometry as represented in the index.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def functions(*names: str) -> Iterator[Function]:
 
 
 def python_of(name: str) -> tuple[str, ...]:
-    """The shapely-backed function of a name, in both of its forms."""
+    """The names of the shapely-backed function for a SQL name, in both of its forms."""
     own = SHAPELY + name.lower()
     return (own, f"{own}.vectorised") if name in FUNCTIONS else ()
 
 
 def sides(call: Call, index: GeoBox) -> Pair | None:
-    """Split a call into the geometry through the index, the constant, and "geometry first"."""
-    if call.type == "float":  # a Python function registered to round
+    """Split a call into the geometry through the index, the constant, and True if the geometry is first."""
+    if call.type == "float":  # a Python function registered with a type that rounds
         return None
     match call.args:
         case (g, Literal(shape), *_) if (sight := index.sees(g)) is not None:
@@ -92,15 +92,17 @@ def sides(call: Call, index: GeoBox) -> Pair | None:
 Fact = Callable[[GeometryThroughIndex, Any, bool], Clause | None]
 """The clause from the geometry as the index knows it, the constant, and True where the geometry comes first."""
 RELATIONS: dict[str, tuple[Fact, Fact | None]] = {
-    # Touch: each needs a point in common, so the row's box meets the constant.
-    # Inside, negated: a valid row whose box lies in the constant is covered by it, and so intersects it.
+    # Touch: each of these needs a common point, so the row's box meets the constant.
+    # Inside, negated: if the box of a valid row lies in the constant, the row is covered by it, and so intersects it.
     "ST_Intersects": (lambda g, shape, first: g.meets(shape), lambda g, shape, first: g.differs(shape)),
     "ST_Disjoint": (lambda g, shape, first: g.differs(shape), lambda g, shape, first: g.meets(shape)),
     "ST_Touches": (lambda g, shape, first: g.meets(shape), None),
     "ST_Crosses": (lambda g, shape, first: g.meets(shape), None),
     "ST_Overlaps": (lambda g, shape, first: g.meets(shape), None),
-    # Cover: a row containing the constant has its envelope in its box. Touch: one inside it meets it.
-    # Inside, open: a valid row whose box lies in the constant's interior is contained by it; on its boundary, covered.
+    # Cover: a row that contains the constant has the constant's envelope in its box. Touch: a row inside the constant
+    # meets it.
+    # Inside, open: if the box of a valid row lies in the constant's interior, the row is contained in it; if it touches
+    # the boundary, the row is covered.
     "ST_Contains": (
         lambda g, shape, first: g.encloses(shape) if first else g.meets(shape),
         lambda g, shape, first: None if first else g.leaves_interior(shape),
@@ -109,7 +111,8 @@ RELATIONS: dict[str, tuple[Fact, Fact | None]] = {
         lambda g, shape, first: g.encloses(shape) if first else g.meets(shape),
         lambda g, shape, first: None if first else g.leaves(shape),
     ),
-    # Equal: a valid row has the constant's envelope; only EMPTY equals EMPTY. Coordinates are compared of invalid ones.
+    # Equal: a valid row has the constant's envelope; only EMPTY equals EMPTY. Coordinates are compared for invalid
+    # rows.
     "ST_Equals": (lambda g, shape, first: g.equals(shape), None),
     "ST_OrderingEquals": (lambda g, shape, first: g.encloses(shape), None),
 }
@@ -120,7 +123,7 @@ _FACTS = {name.lower(): facts for name, facts in RELATIONS.items()}
 
 @maps(*functions(*RELATIONS, "ST_Within", "ST_CoveredBy"), index=GeoBox)
 def relation(node: Predicate, index: GeoBox) -> Clause | None:
-    """Decide a predicate of two geometries, or its negation, by its row in :data:`RELATIONS`."""
+    """Map a predicate of two geometries, or its negation, by its row in :data:`RELATIONS`."""
     call = node.child if isinstance(node, Not) else node
     if not isinstance(call, Call) or (pair := sides(call, index)) is None:
         return None
@@ -132,7 +135,7 @@ def relation(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_Relate"), index=GeoBox)
 def intersection_pattern(node: Predicate, index: GeoBox) -> Clause | None:
-    """Touch, where the pattern forces one of the cells II, IB, BI, BB not to be empty: a point in common."""
+    """Touch, if the pattern requires one of the cells II, IB, BI, BB not to be empty: a common point."""
     match node:
         case Call(_, (_, _, Literal(str() as pattern))) as call if pair := sides(call, index):
             if len(pattern) == 9 and any(pattern[cell] in "Tt012" for cell in (0, 1, 3, 4)):
@@ -146,7 +149,7 @@ def intersection_pattern(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_DWithin"), index=GeoBox)
 def within_distance(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near and far, planar; on the spheroid of WGS84 where the fourth argument says so."""
+    """Near and far, planar; on the spheroid of WGS84 if the fourth argument is TRUE."""
     match node:
         case Call(_, (_, _, Literal(d), *flag)) as call if pair := sides(call, index):
             return distance_clause("<=", pair, _globe_of(flag), d)
@@ -157,9 +160,9 @@ def within_distance(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_Distance"), index=GeoBox)
 def distance(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near: no point of the box is nearer than the box. Far: none is farther than its farthest point.
+    """Near: no point of a row is nearer than its box. Far: none is farther than the box's farthest point.
 
-    What is at no distance meets: 0 is exact.
+    Distance 0 means that the geometries meet; this comparison is exact.
     """
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
@@ -172,7 +175,7 @@ def distance(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_DistanceSphere"), index=GeoBox)
 def distance_on_sphere(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near and far by haversine, with the call's radius as unit: metres, miles or others."""
+    """Near and far by haversine, in the unit of the call's radius: metres, miles or others."""
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
             return distance_clause(op, pair, Earth.of_radius(EARTH_RADIUS), d)
@@ -183,7 +186,7 @@ def distance_on_sphere(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_DistanceSpheroid"), index=GeoBox)
 def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near and far by the geodesic's bounds: between 6335439 and 6399594 metres a radian of central angle."""
+    """Near and far by the geodesic's bounds: 6335439 to 6399594 metres per radian of central angle."""
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
             return distance_clause(op, pair, Earth.wgs84(), d)
@@ -192,7 +195,7 @@ def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"), index=GeoBox)
 def greater_distance(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near alone: each is the distance of some points of the two, so it is no less."""
+    """Near only: each is the distance of two points of the geometries, so at least the minimum distance."""
     match node:
         case Comparison("<" | "<=" | "=", Call() as call, Literal(d)) if pair := sides(call, index):
             g, shape, _ = pair
@@ -202,9 +205,10 @@ def greater_distance(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_3DDistance"), index=GeoBox)
 def distance_in_space(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near alone, from points to geometries without polygons, where it is at least the planar distance.
+    """Near only, for points and geometries without polygons, where it is at least the planar distance.
 
-    From a polygon JTS measures to its plane wherever the projection of the other falls in it, which may be nearer.
+    For a polygon JTS measures the distance to its plane if the other geometry projects into the polygon; this may be
+    nearer.
     """
     match node:
         case Comparison("<" | "<=" | "=", Call() as call, Literal(d)) if pair := sides(call, index):
@@ -221,7 +225,7 @@ def _globe_of(flag: list[Predicate]) -> Earth | Predicate | None:
             return None
         case [Literal(True)]:
             return Earth.wgs84()
-    return Literal(None)  # not known which
+    return Literal(None)  # unknown model
 
 
 def distance_clause(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Clause | None:
@@ -234,7 +238,7 @@ def distance_clause(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any
     pair
         The geometry through the index, and the constant.
     earth
-        The model of the globe, or its radius; None for planar distances.
+        The model of the globe, or a predicate if it is unknown; None for planar distances.
     d
         The literal that the distance is compared with.
     """
@@ -255,13 +259,13 @@ def distance_clause(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any
 
 @maps(*functions("ST_X", "ST_Y"), index=GeoBox)
 def coordinate(node: Predicate, index: GeoBox) -> Clause | None:
-    """A point's coordinate lies between its box's sides; anything else has none (NULL)."""
+    """A point's coordinate lies between the sides of its box; other geometries have none (NULL)."""
     return _along_an_axis(node, index, GeometryThroughIndex.compares)
 
 
 @maps(*functions("ST_XMin", "ST_XMax", "ST_YMin", "ST_YMax"), index=GeoBox)
 def extent(node: Predicate, index: GeoBox) -> Clause | None:
-    """The ends of a row's extent lie between the sides of its box; what they are of EMPTY is left open."""
+    """The bounds of a row lie between the sides of its box; for EMPTY nothing is assumed."""
     return _along_an_axis(node, index, GeometryThroughIndex.reaches)
 
 
@@ -286,7 +290,7 @@ _INTERSECTION = tuple(functions("ST_Intersection"))
 
 @maps(*functions("ST_Area", "ST_IsEmpty"), index=GeoBox)
 def intersection_area(node: Predicate, index: GeoBox) -> Clause | None:
-    """``ST_Area(ST_Intersection(a, b)) > 0``: what is not EMPTY lies in the row's box and in the constant."""
+    """``ST_Area(ST_Intersection(a, b)) > 0``: the intersection is in the row's box and in the constant."""
     match node:
         case Comparison(">" | ">=" as op, Call(name, (Call() as common,)), Literal(least)):
             size = finite(least)
@@ -319,7 +323,7 @@ def geohash_prefix(node: Predicate, index: GeoBox) -> Clause | None:
 
 
 def geohash_cell(text: str) -> shapely.Polygon | None:
-    """The cell of a geohash or of its beginning; None for what is none.
+    """The cell of a geohash or of a prefix of one; None for an invalid one.
 
     >>> geohash_cell("u0").bounds
     (0.0, 45.0, 11.25, 50.625)
@@ -341,7 +345,7 @@ def geohash_cell(text: str) -> shapely.Polygon | None:
 
 @denotes(*functions("ST_Point", "ST_MakePoint", "ST_PointZ", "ST_PointM", "ST_PointZM", "ST_MakePointM"))
 def point_of_coordinates(call: Call) -> geometry.Point | None:
-    """The point at (x, y); what follows (z, m, an SRID) does not move it."""
+    """The point at (x, y); further arguments (z, m, an SRID) do not move it."""
     match call.args:
         case (x, y, *_):
             return geometry.Point(x, y)
@@ -350,7 +354,7 @@ def point_of_coordinates(call: Call) -> geometry.Point | None:
 
 @denotes(*functions("ST_SetSRID", "ST_GeomFromWKB", "ST_GeomFromEWKB", "ST_AsBinary", "ST_AsEWKB"))
 def same_geometry(call: Call) -> geometry.SameGeometry | None:
-    """The same coordinates: with another SRID, from or as WKB, which the shapely functions exchange."""
+    """The same coordinates: another SRID, or a conversion from or to WKB for the shapely functions."""
     match call.args:
         case (g, *rest) if all(isinstance(a, Literal) and a.value is not None for a in rest):
             return geometry.SameGeometry(g)
@@ -358,38 +362,38 @@ def same_geometry(call: Call) -> geometry.SameGeometry | None:
 
 
 def _denote_by_the_first(kind: Callable[[Predicate], geometry.Denotation], *names: str) -> None:
-    """Declare functions that denote something of their first argument."""
+    """Declare the denotation of functions by their first argument."""
 
     def meaning(call: Call) -> geometry.Denotation | None:
         return kind(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
 
-    meaning.__qualname__ = f"of the first argument of {names[0]}"  # a name of its own in the registry
+    meaning.__qualname__ = f"of the first argument of {names[0]}"  # a unique name in the registry
     denotes(*functions(*names))(meaning)
 
 
-# identity on the box: the same coordinates, or no others than the extreme ones
+# the same box: functions with the same coordinates, or with the same extreme coordinates
 _denote_by_the_first(geometry.SameBox, *UNMOVED)
-# the same box; but the hull of a nearly straight line is a sliver, so it counts as moved
+# the same box; but the hull of a nearly straight line is a sliver, so rounding counts as a shift
 _denote_by_the_first(lambda g: geometry.Shifted(g, 0.0, 0.0), "ST_ConvexHull")
-# shrinking: a part of the first argument, or some of its vertices
+# inside the box: a part of the first argument, or some of its vertices
 _denote_by_the_first(geometry.InsideBox, *PARTS)
-# a line's coordinate, as a point; NULL for what is no line, has no coordinates or not so many
+# a vertex of a line, as a point; NULL if it is not a line or has too few vertices
 _denote_by_the_first(geometry.Vertex, "ST_StartPoint", "ST_EndPoint", "ST_PointN")
-# in the convex hull of what is valid, so in its box; an invalid polygon's may leave it
+# in the convex hull of a valid geometry, so in its box; the centroid of an invalid polygon may be outside
 _denote_by_the_first(geometry.CentroidOf, "ST_Centroid")
-# every coordinate's x and y exchanged, so those of the box
+# x and y of every coordinate exchanged, and so those of the box
 _denote_by_the_first(geometry.Flipped, "ST_FlipCoordinates")
 
 
 @denotes(*functions("ST_MakePolygon"))
 def shell_polygon(call: Call) -> geometry.InsideBox | None:
-    """The polygon in a line; holes, which come after it, may lie outside of it."""
+    """The polygon bounded by a line; holes, which are further arguments, may lie outside of it."""
     return geometry.InsideBox(call.args[0]) if len(call.args) == 1 and not isinstance(call.args[0], Literal) else None
 
 
 @denotes(*functions("ST_Intersection"))
 def intersection_part(call: Call) -> geometry.InsideBox | None:
-    """An intersection is a part of either argument: of the one that is no constant."""
+    """An intersection is a part of either argument, here of the second one if the first is constant."""
     match call.args:
         case (Literal(), g):
             return geometry.InsideBox(g)
@@ -398,7 +402,7 @@ def intersection_part(call: Call) -> geometry.InsideBox | None:
 
 @denotes(*functions("ST_Translate"))
 def translated_geometry(call: Call) -> geometry.Shifted | None:
-    """Every coordinate moved by the same, so the box."""
+    """Every coordinate is shifted by the same offsets, and so is the box."""
     match call.args:
         case (g, Literal(dx), Literal(dy), *_) if dx is not None and dy is not None:
             return geometry.Shifted(g, float(dx), float(dy))
@@ -416,7 +420,7 @@ def planar_buffer(call: Call) -> geometry.Grown | None:
 
 @denotes(*functions("ST_Expand"))
 def expanded_box(call: Call) -> geometry.Grown | None:
-    """The box with each side moved outward: within the box that is grown by as much."""
+    """The box with each side moved outward: within the box enlarged by the same distance."""
     match call.args:
         case (g, Literal(r)) if r is not None and float(r) > 0:
             return geometry.Grown(g, float(r))
@@ -437,6 +441,6 @@ def _evaluate(entry: ShapelyFunction) -> Callable[..., Any]:
 for _name, _entry in FUNCTIONS.items():
     if _name in MADE_OF_TEXT_OR_NUMBERS:
         constant(*functions(_name))(_evaluate(_entry))
-    else:  # Spark folds Sedona's own; a buffer of GEOS and one of JTS are not the same to the last digit
+    else:  # Spark folds Sedona's own functions; buffers of GEOS and JTS differ in the last digits
         for _function in functions(_name):
             constant(replace(_function, classes=()))(_evaluate(_entry))

@@ -1,16 +1,17 @@
 """``ST_`` functions of Apache Sedona as plain Python functions over WKB, for sessions without its jar.
 
-Names, argument order (x before y) and meaning are Sedona's (https://sedona.apache.org, Spark SQL reference); GEOS takes
-the place of JTS. A geometry is WKB in a binary column, or one of Spark's own, since 4.1; every function is NULL for a
-NULL argument. A session registers them by the table :data:`FUNCTIONS`, in one of two forms of the same body::
+Names, argument order (x before y) and meaning are those of Sedona (https://sedona.apache.org, Spark SQL reference);
+GEOS replaces JTS. A geometry is WKB in a binary column, or a geometry of Spark's own type, since 4.1; every function is
+NULL for a NULL argument. A session registers them from the table :data:`FUNCTIONS`, in one of two forms with the same
+body::
 
     for entry in FUNCTIONS.values():
         spark.udf.register(entry.name, entry.function, entry.returns)  # row by row
         spark.udf.register(entry.name, pandas_udf(entry.vectorised, entry.returns))  # a pandas Series an argument
 
-Bodies are written for NumPy arrays, since shapely's functions take arrays and single values alike; both forms are
-made of them. In a Series, constants repeat: each distinct WKB or text is parsed once, and a constant stays a single
-value; and NaN stands for NULL, so the second form gives NULL for NaN.
+Function bodies are written for NumPy arrays, since shapely's functions take both arrays and single values; both forms
+are derived from them. In a Series, each distinct WKB or text is parsed once, and a constant argument becomes a single
+value; NaN represents NULL, so the second form returns NULL for NaN.
 
 >>> FUNCTIONS["ST_AsText"].function(st_point(1, 2.5))
 'POINT (1 2.5)'
@@ -46,7 +47,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class ShapelyFunction:
-    """One function in both forms; ``returns`` is Spark's name of its type."""
+    """One function in both forms; ``returns`` is Spark's name of its return type."""
 
     name: str
     function: Callable[..., Any]
@@ -59,14 +60,14 @@ FUNCTIONS: dict[str, ShapelyFunction] = {}
 
 
 def _of_shapely(name: str, takes: str, returns: str, optional: int, body: Body) -> Callable[..., Any]:
-    """Make both forms of a body, and put them into the table.
+    """Create both forms of a body, and add them to the table.
 
     Parameters
     ----------
     name, takes, returns
-        The SQL name, and the kinds of the arguments and of the result.
+        The SQL name, and the types of the arguments and of the result.
     optional
-        The number of last arguments that may be left out.
+        The number of trailing arguments that are optional.
     body
         The function over arrays and single values.
 
@@ -83,11 +84,11 @@ def _of_shapely(name: str, takes: str, returns: str, optional: int, body: Body) 
         if any(value is None for value in arguments):
             return None
         values = [_READ[kind](value) for kind, value in zip(kinds, arguments, strict=False)]
-        with np.errstate(all="ignore"):  # NaN and infinity are answers here
+        with np.errstate(all="ignore"):  # NaN and infinity are valid results here
             return _WRITE[returns](body(*values))
 
     def vectorised(*series: Any) -> Any:
-        import pandas  # not needed by the other form
+        import pandas  # the other form does not need it
 
         columns = [np.asarray(one["wkb"] if hasattr(one, "columns") else one, dtype=object) for one in series]
         present = np.ones(len(columns[0]), dtype=bool)
@@ -97,10 +98,10 @@ def _of_shapely(name: str, takes: str, returns: str, optional: int, body: Body) 
         if present.any():
             values = [_read_all(kind, column[present]) for kind, column in zip(kinds, columns, strict=False)]
             with np.errstate(all="ignore"):
-                out[present] = _write_all(returns, np.atleast_1d(body(*values)))  # one of constants is that of all
-        return pandas.Series(out, dtype=object)  # else pandas 3 makes NaN of None among texts
+                out[present] = _write_all(returns, np.atleast_1d(body(*values)))  # of constants there is one result
+        return pandas.Series(out, dtype=object)  # with other types pandas 3 turns None among texts into NaN
 
-    for form, suffix in ((row, ""), (vectorised, ".vectorised")):  # workers find both by these names
+    for form, suffix in ((row, ""), (vectorised, ".vectorised")):  # workers look both forms up by these names
         form.__name__, form.__qualname__ = name.lower(), name.lower() + suffix
         state_version(form, _VERSION)
     row.vectorised = vectorised  # type: ignore[attr-defined]
@@ -109,18 +110,18 @@ def _of_shapely(name: str, takes: str, returns: str, optional: int, body: Body) 
 
 
 def _geometry(value: Any) -> Any:
-    """Convert WKB, or PySpark's values of Spark's own geometries, to shapely."""
+    """Convert WKB, or PySpark's values of Spark's geometry type, to shapely geometries."""
     if isinstance(value, bytes | bytearray | memoryview):
         return shapely.from_wkb(bytes(value))
     return shapely.from_wkb(bytes(value.getBytes())) if hasattr(value, "getBytes") else value
 
 
 def _read_all(kind: str, column: Array) -> Any:
-    """The values of a column, one for all of a constant column; each distinct WKB or text is read once."""
+    """The values of a column, or one value if all are equal; each distinct WKB or text is parsed once."""
     read = _READ[kind]
     if kind == "geometry" and hasattr(column[0], "getBytes"):
         column = np.array([bytes(value.getBytes()) for value in column], dtype=object)
-    if kind != "number" and all(value == column[0] for value in column):  # of numbers 0.0 equals -0.0
+    if kind != "number" and all(value == column[0] for value in column):  # numbers are excluded: 0.0 equals -0.0
         return read(column[0])
     if kind == "geometry" and len(set(column[:16])) > 1 and len(column) > 16:
         return np.asarray(shapely.from_wkb(column), dtype=object)
@@ -213,11 +214,11 @@ def _length(geometry: Any) -> Any:
 
 
 def _transform(geometry: Any, source: Any, target: Any) -> Any:
-    """The geometry in another coordinate system, x before y in both: ``EPSG:4326`` is longitude, latitude.
+    """Transform a geometry to another CRS, x before y in both: ``EPSG:4326`` is longitude, latitude.
 
-    Each vertex is transformed, and nothing between them. An index over a column does not see through it: index the
-    transformed expression, ``GeoBox("ST_Transform(geom, 'EPSG:4326', 'EPSG:3857')")``. Of a constant it is evaluated by
-    this very function.
+    Only vertices are transformed. An index over a column does not support the transformed geometry: index the
+    transformed expression, ``GeoBox("ST_Transform(geom, 'EPSG:4326', 'EPSG:3857')")``. For a constant, this function
+    itself is evaluated.
     """
     return np.vectorize(_transform_geometry, otypes=[object])(geometry, source, target)[()]
 
@@ -277,7 +278,7 @@ _REGULAR: tuple[tuple[str, str, str, Body], ...] = (
     ("ST_Envelope", "geometry", "geometry", shapely.envelope),
     ("ST_ConvexHull", "geometry", "geometry", shapely.convex_hull),
     ("ST_Centroid", "geometry", "geometry", shapely.centroid),
-    ("ST_Boundary", "geometry", "geometry", shapely.boundary),  # NULL for collections, which have none
+    ("ST_Boundary", "geometry", "geometry", shapely.boundary),  # NULL for collections
     ("ST_Union", _TWO, "geometry", shapely.union),
     ("ST_Intersection", _TWO, "geometry", shapely.intersection),
     ("ST_SetSRID", "geometry count", "geometry", shapely.set_srid),

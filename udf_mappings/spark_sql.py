@@ -1,12 +1,12 @@
 """Spark's own functions over one expression, mapped to LIKE, equality or a time interval.
 
-Each rule asks its index about another predicate that the row must satisfy too, and is bound to the Catalyst class.
-Further functions of texts are in :mod:`udf_mappings.spark_texts`, those that keep the order in
-:mod:`udf_mappings.monotone_functions`. Nothing is needed for what indexes know themselves (comparisons, BETWEEN, LIKE,
-casts, sums, ``abs``, ``month``, ``%``), nor for what chooses among values (``if``, CASE, ``coalesce``, ``greatest``,
-maps: :mod:`geoskip.rewrite.composed`). ValueList evaluates every function.
+Each rule returns its index's clause for another predicate that the row must also satisfy, and is bound to the Catalyst
+class. Further functions of texts are in :mod:`udf_mappings.spark_texts`, monotone functions in
+:mod:`udf_mappings.monotone_functions`. No mapping is needed for conditions that indexes support themselves
+(comparisons, BETWEEN, LIKE, casts, sums, ``abs``, ``month``, ``%``), nor for functions that choose among values
+(``if``, CASE, ``coalesce``, ``greatest``, maps: :mod:`geoskip.rewrite.composed`). ValueList evaluates every function.
 
-To add a function: a rule of a few lines, with the reason why no matching row is lost in its docstring.
+To add a function, write a short rule, with the reason why no matching row is lost in its docstring.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None])
 
 @maps(*catalyst("Substring", "substring", "substr"), index=(*BEGINNINGS, GeoBox))
 def substring_prefix(node: Predicate, index: Index) -> Clause | None:
-    """``substring(s, 1, n) = 'ab'``: s begins with it, and has no other beginning of n characters.
+    """``substring(s, 1, n) = 'ab'``: s begins with ``ab``; the negation: it does not.
 
-    ``substring(s, 1, n) >= 'ab'``: s is not below its own beginning. (``left`` arrives as ``substring``.)
+    ``substring(s, 1, n) >= 'ab'``: s is also at least ``ab``. (``left`` is optimized to ``substring``.)
 
-    ``substring(s, 1, n) < 'ab'``: s is below the first n characters of that too, or begins with them.
+    ``substring(s, 1, n) < 'ab'``: s is below the first n characters of ``ab``, or begins with them.
 
-    ``substring(s, 1, n) LIKE 'a%'``: s begins with it as well.
+    ``substring(s, 1, n) LIKE 'a%'``: s also begins with ``a``.
 
-    The text may be that of another mapping: the geohash of a geometry, whose box has an index.
+    The text may be the result of another mapped function, such as the geohash of a geometry with an index on its box.
     """
     match node:
         case Comparison("=", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start)) if (
             len(start) < n and start.isascii()
         ):
-            return index.clause(Comparison("=", text, Literal(start, "string")))  # the text is no longer than this
+            return index.clause(Comparison("=", text, Literal(start, "string")))  # the text has no further characters
         case Comparison("=", Call(_, (text, Literal(0 | 1), _)), Literal(str() as start)):
-            return clause_for(StartsWith(text, start), [index])  # the text may be that of a date
+            return clause_for(StartsWith(text, start), [index])  # the text may be a formatted date
         case In(Call(_, (text, Literal(0 | 1), _)), values):
             return every(values, lambda value: clause_for(StartsWith(text, value.value), [index]))
         case Comparison(">" | ">=" as op, Call(_, (text, Literal(0 | 1), _)), Literal(str()) as start):
@@ -84,9 +84,9 @@ def substring_prefix(node: Predicate, index: Index) -> Clause | None:
 
 @maps(*catalyst("Substring", "substring", "substr"), index=Suffix)
 def substring_suffix(node: Predicate, index: Suffix) -> Clause | None:
-    """``substring(s, -n) = 'ab'``, which ``right(s, n)`` arrives as: s ends with it.
+    """``substring(s, -n) = 'ab'``, the optimized form of ``right(s, n)``: s ends with it.
 
-    Not so the negation: in a text that is not UTF-8, Spark may count the characters of the same end otherwise.
+    The negation is not mapped: in invalid UTF-8, Spark may count the characters of the same suffix differently.
     """
     match equality(node):
         case (Call(_, (text, Literal(int() as at), Literal(int() as n))), values) if at < 0 and n >= -at:
@@ -96,9 +96,9 @@ def substring_suffix(node: Predicate, index: Suffix) -> Clause | None:
 
 @maps(*catalyst("StringInstr", "instr"), *catalyst("StringLocate", "locate", "position", "charindex"), index=BEGINNINGS)
 def instr_prefix(node: Predicate, index: Index) -> Clause | None:
-    """``instr(s, 'ab') = 1`` says that s begins with it, and its negation that it does not.
+    """``instr(s, 'ab') = 1``: s begins with ``ab``; the negation: it does not.
 
-    So does ``locate('ab', s) = 1``, with a search from the first character.
+    The same holds for ``locate('ab', s) = 1``, with a search from the first character.
     """
     match node.child if isinstance(node, Not) else node:
         case Comparison(
@@ -111,7 +111,7 @@ def instr_prefix(node: Predicate, index: Index) -> Clause | None:
 
 @maps(*catalyst("ArrayContains", "array_contains"), index=Index)
 def array_membership(node: Predicate, index: Index) -> Clause | None:
-    """``array_contains(array('a', 'b'), x)`` is ``x IN ('a', 'b')``, a NULL among them included."""
+    """``array_contains(array('a', 'b'), x)`` is ``x IN ('a', 'b')``, also with a NULL in the array."""
     match node:
         case Call(_, (Literal(tuple() as values) as array, x)) | Not(Call(_, (Literal(tuple() as values) as array, x))):
             kind = sql_type(array.type).element.name or None
@@ -120,7 +120,7 @@ def array_membership(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-# ---- the order of texts with additions or cuts
+# ---- the order of concatenated and trimmed texts
 
 _FEW = 16
 _LONGEST = 100
@@ -131,7 +131,7 @@ _TRIMS = ("StringTrim", "trim"), ("StringTrimLeft", "ltrim"), ("StringTrimRight"
 def concat_order(node: Predicate, index: Index) -> Clause | None:
     """``concat(s, t) < 'm'``: s is below. ``concat(s, t) > 'm'``: s is above, or a prefix of ``m``.
 
-    A literal that stands before s is taken off both sides; where they differ in it, that decides.
+    A literal before s is removed from both sides; if the sides differ within it, that decides.
     """
     match node:
         case Comparison("<" | "<=" | ">" | ">=" as op, Call(_, args), Literal(str() as value)):
@@ -149,7 +149,7 @@ def concat_order(node: Predicate, index: Index) -> Clause | None:
     found: Predicate = Comparison(op, text, Literal(rest, "string"))
     if op[0] == ">":
         heads = [rest[:n] for n in range(len(rest) + 1)]
-        if len(after) == len(args) - place - 1:  # the rest is known
+        if len(after) == len(args) - place - 1:  # all remaining arguments are literals
             heads = [head for head in heads if head + "".join(after) >= rest]
         found = Or((found, In(text, tuple(Literal(head, "string") for head in heads))))
     return clause_for(found, [index])
@@ -157,9 +157,9 @@ def concat_order(node: Predicate, index: Index) -> Clause | None:
 
 @maps(*(function for names in _TRIMS for function in catalyst(*names)), index=BEGINNINGS)
 def trim_order(node: Predicate, index: Index) -> Clause | None:
-    """``rtrim(s) < 'm'``: s is below, unless the trimmed rest is greater than that of ``m``.
+    """``rtrim(s) < 'm'``: s is below, or begins with a prefix of ``m`` and a trimmed character.
 
-    ``trim(s) >= 'm'``: s is not below it, or begins with a character that is trimmed.
+    ``trim(s) >= 'm'``: s is at least ``m``, or begins with a trimmed character.
     """
     match node:
         case Comparison("<" | "<=" | ">" | ">=" as op, Call(name, (text, *rest)), Literal(str() as value) as limit):
@@ -177,7 +177,7 @@ def trim_order(node: Predicate, index: Index) -> Clause | None:
 
 
 def trimmed_characters(rest: Sequence[Predicate]) -> str | None:
-    """Characters that a trim removes; None if unknown, or where Spark may cut within one."""
+    """Characters that a trim removes; None if unknown, or if Spark may cut within a character."""
     cut = rest[0].value if rest and isinstance(rest[0], Literal) else " " if not rest else None
     return cut if isinstance(cut, str) and cut.isascii() and len(cut) <= _FEW else None
 
@@ -205,8 +205,8 @@ _OLD = -2_177_452_800_000_000
 def date_format_period(node: Predicate, index: Index) -> Clause | None:
     """``date_format(ts, 'yyyy-MM') = '2026-10'``: local time from 1 October to 1 November.
 
-    Or before 1901: by ``spark.sql.legacy.timeParserPolicy=LEGACY``, other calendars and clocks count, and years BC are
-    shown as those AD.
+    Times before 1901 are kept: with ``spark.sql.legacy.timeParserPolicy=LEGACY``, other calendars and offsets apply,
+    and years BC are formatted like years AD.
     """
     match equality(node):
         case (Call(_, (time, Literal(str() as form))) as call, texts):
@@ -220,7 +220,7 @@ def date_format_period(node: Predicate, index: Index) -> Clause | None:
         return None
     shown, unit = _local_time(time, call.flags[0])
     if any(end % unit for ends in found if ends is not None for end in ends):
-        return None  # hours of a date
+        return None  # a date cannot represent an hour
     kind = "date" if unit > 1 else "timestamp_ntz"
 
     def bound(op: str, micros: int) -> Predicate:
@@ -235,7 +235,7 @@ def date_format_period(node: Predicate, index: Index) -> Clause | None:
 
 
 def _may_follow_a_gap(midnight: int, zone: str) -> bool:
-    """True if a zone may have skipped the day that ends then, whose midnight is that of the next."""
+    """Test whether a zone may have skipped the day before a midnight, which then starts at this midnight."""
     clocks = None if zone in NO_OFFSET else clocks_of(zone)
     if clocks is None or midnight > clocks.until - 4 * _DAY:
         return zone not in NO_OFFSET
@@ -256,7 +256,7 @@ def _is_a_date(cast: Cast) -> bool:
 
 
 def _stretch(text: str, form: str) -> tuple[int, int] | None:
-    """The microseconds since 1970 at which a named stretch of time begins, and at which the next one does."""
+    """Start and end, in microseconds since 1970, of the period with a formatted text, or None."""
     try:
         first = dt.datetime.strptime(text, _FORMATS[form])
     except ValueError:

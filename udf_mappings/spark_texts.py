@@ -1,11 +1,11 @@
 """Spark's own string functions, mapped to prefixes and suffixes: MinMax, Prefix and Suffix.
 
-Most of them give a part of the text, so a condition on the part says how the text begins or ends. Two
+Most of these functions return a part of the text, so a condition on the part restricts the text's prefix or suffix. Two
 tables of classes, :data:`BEGIN` and :data:`END`, list the parts; the rules below use them. All are bound to the
-Catalyst classes that queries arrive with: ``left`` and ``right`` as ``Substring``, ``split_part`` as ``ElementAt``
-of ``StringSplitSQL``.
+Catalyst classes in optimized plans: ``left`` and ``right`` are ``Substring``, ``split_part`` is ``ElementAt`` of
+``StringSplitSQL``.
 
-To add a function: a row in a table, or a rule with the reason why no matching row is lost.
+To add a function, add a row to a table, or write a rule with the reason why no matching row is lost.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def _part(node: Predicate, table: dict[str, Callable[[Call], Part | None]]) -> P
 
 
 def _sure(call: Predicate, text: str, place: int = 0) -> str:
-    """Return the beginning (``place`` -1: the end) that a call's result and its operand have in common.
+    """Return the prefix (suffix for ``place`` -1) that a call's result and its operand share.
 
-    Splitting works on decoded texts, in which each byte that is not UTF-8 reads as U+FFFD.
+    Splitting decodes texts, and each invalid byte becomes U+FFFD.
     """
     return (
         _UNDECODED.split(text)[place] if is_catalyst(call, "ElementAt") or is_catalyst(call, "GetArrayItem") else text
@@ -99,10 +99,10 @@ def _equal_texts(node: Predicate) -> tuple[Predicate, list[str]] | None:
 
 @maps(*(f for kind in BEGIN for f in catalyst(kind, *NAMES[kind])), index=BEGINNINGS)
 def first_part(node: Predicate, index: Index) -> Clause | None:
-    """A text starts with its beginning and is not below it; the separator or nothing follows."""
+    """A text starts with its first part and is not below it; the separator or nothing follows."""
     match node:
         case Comparison(">" | ">=" as op, call, Literal(str() as value) as least) if part := _part(call, BEGIN):
-            # U+FFFD may be above the byte that it stands for
+            # U+FFFD may be above the byte that it replaces
             if value.isascii() or is_catalyst(call, "SubstringIndex") or is_catalyst(call, "StringTrimRight"):
                 return clause_for(Comparison(op, part[0], least), [index])
         case StartsWith(call, start) if (part := _part(call, BEGIN)) is not None:
@@ -123,7 +123,7 @@ def _equals_its_part(
     node: Predicate, index: Index, table: dict[str, Callable[[Call], Part | None]],
     test: Callable[[Predicate, str], Predicate],
 ) -> Clause | None:  # fmt: skip
-    """Map equalities of a part: the text is it, or begins (ends) with it and the separator."""
+    """Map equalities of a part: the text equals it, or begins (ends) with it and the separator."""
     equality = _equal_texts(node)
     if equality is None or (part := _part(equality[0], table)) is None:
         return None
@@ -138,7 +138,7 @@ def _equals_its_part(
 
 
 def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predicate, str], Predicate]) -> Predicate:
-    """Return the condition that the text is the value, as far as that is sure."""
+    """Return the condition that the text equals the value, or that they share a certain prefix or suffix."""
     sure = _sure(call, value, -1 if test is EndsWith else 0)
     return Comparison("=", text, Literal(value, "string")) if sure == value else test(text, sure)
 
@@ -148,13 +148,13 @@ def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predica
 
 @maps(*catalyst("StringTrim", "trim"), *catalyst("StringTrimLeft", "ltrim"), index=BEGINNINGS)
 def trim_prefix(node: Predicate, index: Index) -> Clause | None:
-    """``trim(s) = 'ab'``: s begins with it, or with a character that is trimmed."""
+    """``trim(s) = 'ab'``: s begins with ``ab``, or with a trimmed character."""
     return _trim_clause(node, index, StartsWith)
 
 
 @maps(*catalyst("StringTrim", "trim"), *catalyst("StringTrimRight", "rtrim"), index=Suffix)
 def trim_suffix(node: Predicate, index: Suffix) -> Clause | None:
-    """``trim(s) = 'ab'``: s ends with it, or with a character that is trimmed."""
+    """``trim(s) = 'ab'``: s ends with ``ab``, or with a trimmed character."""
     return _trim_clause(node, index, EndsWith)
 
 
@@ -175,10 +175,10 @@ _CHARACTERS = 16
 
 @maps(*catalyst("Upper", "upper", "ucase"), *catalyst("Lower", "lower", "lcase"), index=BEGINNINGS)
 def case_insensitive_prefix(node: Predicate, index: Index) -> Clause | None:
-    """``upper(s) LIKE 'ABC%'``: s begins with a spelling of ABC, or a non-ASCII character comes first.
+    """``upper(s) LIKE 'ABC%'``: s begins with ABC in any case, or with a part and a non-ASCII character.
 
-    An ASCII letter has the case of the very letter, whatever stands around it. Other characters may turn into ASCII
-    ones: the Kelvin sign into k, ß into SS. Bytes that are not UTF-8 never do, so such characters begin at U+0080.
+    The case of an ASCII letter does not depend on its context. Other characters may be converted to ASCII ones: the
+    Kelvin sign to k, ß to SS. Invalid UTF-8 bytes never are, so such characters are at or above U+0080.
     """
     match node:
         case StartsWith(Call(_, (text,)), start):
@@ -198,7 +198,7 @@ def case_insensitive_prefix(node: Predicate, index: Index) -> Clause | None:
 
 
 def _head(start: str, letters: int) -> str:
-    """Return the longest beginning that is ASCII and has few letters.
+    """Return the longest ASCII prefix with at most ``letters`` letters.
 
     >>> _head("san francisco", 5), _head("2024-06-30T23:59:59", 5), _head("straße", 5)
     ('san fr', '2024-06-30T23:59', 'stra')
@@ -219,14 +219,14 @@ def _spellings(text: Predicate, head: str) -> Iterator[Predicate]:
                 yield And((StartsWith(text, start), beyond)) if start else beyond
 
 
-# ---- texts put together
+# ---- concatenated texts
 
 
 @maps(*catalyst("Concat", "concat"), index=Index)
 def concat_prefix(node: Predicate, index: Index) -> Clause | None:
-    """``concat('a/', s, t) = 'a/bc'``: s is ``''``, ``b`` or ``bc``; a literal after s fixes its end.
+    """``concat('a/', s, t) = 'a/bc'``: s is ``''``, ``b`` or ``bc``; a literal after s determines its end.
 
-    Of ``concat(s, 'x') LIKE 'abc%'``, s begins so, or is that much of it that ``x`` may follow.
+    ``concat(s, 'x') LIKE 'abc%'``: s begins with ``abc``, or is a prefix of it that ``x`` may continue.
     """
     return _concat_clause(node, index, StartsWith, literal_prefix)
 
@@ -255,9 +255,10 @@ def _put_together(
     args: tuple[Predicate, ...], texts: list[str], index: Index,
     test: Callable[[Predicate, str], Predicate] | None, *, backwards: bool = False,
 ) -> Clause | None:  # fmt: skip
-    """Conditions on the first (or last) non-literal argument, if the whole is or begins with a text.
+    """Map a condition that a concatenation equals a text, or begins or ends with it.
 
-    ``test`` is None for the whole text. Texts are ASCII, so that none is cut within a character.
+    The result is on the first (or last) non-literal argument. ``test`` is None for equality. Texts are ASCII, so that
+    no character is split.
     """
     turned = slice(None, None, -1 if backwards or test is EndsWith else 1)
     args, texts = args[turned], [text[turned] for text in texts]
@@ -271,7 +272,7 @@ def _put_together(
     found: list[Predicate] = []
     for text in texts:
         if test is not None and before.startswith(text):
-            return None  # it begins so with any argument
+            return None  # true for any argument
         if not text.startswith(before):
             continue
         rest = text[len(before) :]
@@ -286,7 +287,7 @@ def _put_together(
 
 
 def _may_follow(rest: str, after: str, *, more: bool, begins: bool) -> bool:
-    """True if this may be the rest of a text, followed by ``after`` and ``more`` unknown text."""
+    """Test whether this may be the rest of a text, followed by ``after`` and, with ``more``, unknown text."""
     return (begins and after.startswith(rest)) or (rest.startswith(after) if more else rest == after)
 
 
@@ -299,9 +300,9 @@ _GROUP = re.compile(rf"\^({_PLAIN}*)\((?:\?<\w+>)?(?!\?)(?:[^()\\\[\]|]|\\[^QE]|
 
 
 def regex_prefixes(pattern: str) -> list[str]:
-    """Texts one of which every match of a Java regular expression begins with; empty if unknown.
+    """Prefixes, one of which begins every match of a Java regular expression; empty if unknown.
 
-    A character that a quantifier follows may be absent, so it is left out; of alternatives, one group is understood.
+    A character before a quantifier may be absent, so it is dropped; only one group of alternatives is supported.
 
     >>> regex_prefixes("^ab+c"), regex_prefixes("^ab|c"), regex_prefixes("ab"), regex_prefixes("^user-7$")
     (['a'], [], [], ['user-7'])
@@ -321,7 +322,7 @@ def regex_prefixes(pattern: str) -> list[str]:
 
 @maps(*catalyst("RLike", "rlike", "regexp", "regexp_like"), index=BEGINNINGS)
 def anchored_regex(node: Predicate, index: Index) -> Clause | None:
-    """``s RLIKE '^ab...'`` begins with what precedes the first special character."""
+    """``s RLIKE '^ab...'``: s begins with the text before the first special character."""
     match node:
         case Call(_, (text, Literal(str() as pattern))) if starts := regex_prefixes(pattern):
             return clause_for(Or(tuple(StartsWith(text, start) for start in starts)), [index])
@@ -332,8 +333,8 @@ def anchored_regex(node: Predicate, index: Index) -> Clause | None:
 def anchored_group(node: Predicate, index: Index) -> Clause | None:
     """``regexp_extract(s, '^user=([a-z]+)', 1) = 'ann'``: s begins with ``user=ann``.
 
-    The first group begins where the plain text before it ends, unless it is repeated. What does not match has the empty
-    text, so of any other value of any group it follows that s matches. It is the decoded text that does.
+    The first group begins after the plain text before it, unless the group is repeated. For a text that does not match,
+    the result is the empty string, so any other value of any group implies that s matches. Matching decodes the text.
     """
     match _equal_texts(node):
         case (Call(_, (text, Literal(str() as pattern), Literal(int() as group))), values) if all(values) and values:

@@ -18,8 +18,8 @@ A condition on the very expression that is indexed needs no mapping, whatever it
     Formatted("user_agent", extract="agent_family")   agent_family(user_agent) LIKE 'Chrome%'
     ValueList("agent_name(user_agent)")               upper(agent_name(user_agent)) = 'CURL 8'
 
-Nor does one on the agent's text, ``ValueList("user_agent")``: the parser is called once a distinct value. The rules
-here answer for one parser by an index of another.
+Nor does a condition on the agent's text, ``ValueList("user_agent")``: the parser is called once for each distinct
+value. The rules here map conditions on one parser to an index of another.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ def agent_is_bot(agent: str | None) -> bool | None:
 
 
 _VERSION = f"2 ua-parser {version('ua-parser')} builtins {version('ua-parser-builtins')}"
-for _entry in FUNCTIONS.values():  # they use tables of another distribution, loaded when first needed
+for _entry in FUNCTIONS.values():  # their tables are in another distribution, loaded on first use
     declare(_entry.function, version=_VERSION, null_in_null_out=True)
 
 
 @maps(agent_is_bot, index=(Formatted, ValueList))
 def is_bot(node: Predicate, index: Index) -> Clause | None:
-    """A bot has the device ``Spider``; any other device, or none, belongs to no bot."""
+    """A bot has the device ``Spider``; an agent with another device, or without one, is no bot."""
     match node:
         case Call(_, (agent,)) if (device := indexed_call(index, agent_device, agent)) is not None:
             return clause_for(Comparison("=", device, Literal(CRAWLER, "string")), [index])
@@ -104,7 +104,7 @@ def is_bot(node: Predicate, index: Index) -> Clause | None:
 
 @maps(agent_family, index=(Formatted, ValueList, Prefix))
 def family_of_name(node: Predicate, index: Index) -> Clause | None:
-    """``agent_family(ua) = 'curl'`` over names: the family alone, or it, a blank and a version.
+    """``agent_family(ua) = 'curl'``: the name is the family, or the family, a blank and a version.
 
     A version begins with a digit and has no blank, so ``Chrome Mobile WebView 126`` is not of ``Chrome Mobile``.
     """
@@ -116,7 +116,7 @@ def family_of_name(node: Predicate, index: Index) -> Clause | None:
 
 
 def _with_version(name: Predicate, family: str) -> Predicate:
-    """True if a name is this family with a version."""
+    """Condition that a name is this family with a version."""
     first, beyond = f"{family} {DIGITS[0]}", f"{family} {chr(ord(DIGITS[-1]) + 1)}"
     plain = re.sub(r"([\\%_])", r"\\\1", family)
     return And((

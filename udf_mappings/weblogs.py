@@ -1,16 +1,16 @@
 r"""Lines of web servers' logs as templates for Formatted, and the parts of URLs.
 
-The common and the combined log format (https://httpd.apache.org/docs/current/logs.html) are made into one regular
-expression of Java's, in which the parts that one asks for are named groups. The index and the queries use the same
-template::
+The common and the combined log format (https://httpd.apache.org/docs/current/logs.html) become one Java regular
+expression, with a named group for each requested part. The index and the queries use the same template::
 
     >>> lines = combined("day", "status", "agent")
     >>> index = Formatted("value", template=lines)
     >>> frame = spark.read.text(path).selectExpr("value", *columns("value", lines))  # doctest: +SKIP
     >>> frame.where("day = '10/Oct/2026' AND status LIKE '5%'")  # doctest: +SKIP
 
-What is selected is ``regexp_extract(value, ...)``, which the index is over: it decides every condition on a part, also
-below a view. A line of another form has the empty text in every part, as Spark has it; a part that is absent is ``-``.
+The selected columns are ``regexp_extract(value, ...)``, the expression of the index, which therefore decides every
+condition on a part, also through a view. A line in another format has the empty string in every part, as in Spark; an
+absent part is ``-``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from geoskip.registry import maps
 from udf_mappings import catalyst, equality
 from udf_mappings.spark_sql import every
 
-_QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'  # the servers write \" for a quote within; Java recurses once for each
+_QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'  # the servers escape a quote as \"; Java recurses once for each escape
 _COMMON = (
     r"^{ip} \S+ {user} \[{day}:{time}\] "
     r'"(?:{method} {path}(?:\?{query})?(?: {protocol})?|' + _QUOTED + r')" {status} {bytes}'
@@ -88,10 +88,10 @@ def columns(column: str, template: str) -> list[str]:
 
 @maps(*catalyst("ParseUrl", "parse_url"), index=(MinMax, Prefix))
 def scheme(node: Predicate, index: Index) -> Clause | None:
-    """``parse_url(url, 'PROTOCOL') = 'https'``: the URL begins with it and a colon, as it is written.
+    """``parse_url(url, 'PROTOCOL') = 'https'``: the URL begins with exactly this text and a colon.
 
-    Other parts stand anywhere: they need ``ValueList(url)`` or ``Formatted("url", extract="parse_url({}, 'HOST')")``,
-    which decide every condition on them.
+    Other parts may be anywhere in the URL: they need ``ValueList(url)`` or
+    ``Formatted("url", extract="parse_url({}, 'HOST')")``, which decide every condition on them.
     """
     match equality(node):
         case (Call(_, (url, Literal("PROTOCOL"))), values):
