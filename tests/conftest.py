@@ -1,4 +1,4 @@
-"""One Spark session a test run, and the comparison that every test through Spark makes: on against off."""
+"""One Spark session for a test run, and the comparison of every Spark test: geoskip on against off."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The ordinary run is the same twice, and short: what random examples find is for make soak, which draws others each
-# time, and more. Neither minds a machine that stands still while values are drawn.
+# The ordinary run is short and deterministic; make soak searches with more random examples, different each time.
+# Neither has a deadline, since a machine may pause while values are drawn.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("same", derandomize=True, max_examples=30, **PATIENT)
 settings.register_profile("other", **PATIENT)
@@ -34,21 +34,22 @@ CONFIG = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "2g",
-    # many small queries: the second compiler would take half of the processor time, and without it Java has no more
-    # than 48 MB for compiled code, which half of the run fills; garbage is young, and no class is unloaded
+    # with many small queries the second compiler would take half of the processor time; without it Java limits compiled
+    # code to 48 MB, which half of a run fills; garbage is short-lived, and no class is unloaded
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC "
     "-Xms1g -Xmn512m -XX:MetaspaceSize=512m -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
-    # Hadoop's configuration is copied for each job and read by each task: no defaults of YARN and MapReduce are in it
+    # Hadoop's configuration is copied for each job and parsed by each task, so this one has no defaults of YARN and
+    # MapReduce
     "spark.driver.extraClassPath": str(Path(__file__).parent / "support" / "hadoop"),
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.ui.explainMode": "simple",  # of a listener that nobody asks
+    "spark.sql.ui.explainMode": "simple",  # for a listener that nothing here uses
     "spark.broadcast.compress": "false",
     "spark.python.daemon.module": "tests.support.daemon",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else a task a folder
-    "spark.geoskip.planning.budget": "120",  # a machine that stands still for a while keeps no more files
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # by default one task for each folder
+    "spark.geoskip.planning.budget": "120",  # so that a pause of the machine keeps no more files
 }
-if not SOAK:  # rows are few: to compile each query's code would take longer than to interpret its expressions
+if not SOAK:  # with few rows, compiling a query's code takes longer than interpreting its expressions
     CONFIG |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SEDONA_LINES = ("3.5", "4.0")
 DELTA = {"4.0": "io.delta:delta-spark_2.13:4.0.1"}
@@ -62,7 +63,7 @@ JVM_FIXTURES = {"spark", "plain", "search_server"}
 
 
 def pytest_configure() -> None:
-    """Stop if mappings of modules that have moved would be loaded."""
+    """Stop if the installed entry points differ from pyproject.toml, as after moving a module."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     for group, stated in project["entry-points"].items():
         if {point.name: point.value for point in entry_points(group=group)} != stated:
@@ -70,14 +71,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a JVM, so that the rest can run in parallel: ``make test-core``."""
+    """Mark tests that need a JVM, so that the others can run in parallel: ``make test-core``."""
     for item in items:
         if item.get_closest_marker("spark") or not JVM_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.jvm)
 
 
 def pytest_collection_finish() -> None:
-    """Keep what collection made out of the garbage collector's rounds, which are the rarer the more is allocated."""
+    """Exclude the collected tests from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
@@ -88,12 +89,12 @@ SAID = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Takes lines that the run prints at its end, such as what share of random queries skipped."""
+    """Function that takes lines to print at the end of the run, such as the share of queries that skipped."""
     return request.config.stash.setdefault(SAID, []).append
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print what tests had to say."""
+    """Print the lines that tests have passed to ``say``."""
     if lines := config.stash.get(SAID, []):
         terminalreporter.section("not vacuous: leaf shapes that skip (+), plain and negated; random queries that do")
         for line in lines:
@@ -102,7 +103,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(autouse=True, scope="session")
 def unflushed() -> Iterator[None]:
-    """No test pulls the plug: files are left to the kernel. A test of the local folder says what is flushed when."""
+    """Disable fsync, since no test simulates a power failure; the local folder's tests check flushes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -110,7 +111,7 @@ def unflushed() -> Iterator[None]:
 
 @pytest.fixture
 def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """check_mapping's seconds are those of the processor: a machine that stands still finds no less."""
+    """Measure the seconds of check_mapping in processor time, so that a paused machine finds no less."""
     for module in ("", ".search"):
         clock = SimpleNamespace(monotonic=time.process_time)
         monkeypatch.setattr(import_module(f"geoskip.checking{module}"), "time", clock)
@@ -118,7 +119,7 @@ def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The session of the run: geoskip enabled, the jars of Sedona and Delta where they are released for this Spark."""
+    """The session of the run: geoskip enabled, with the jars of Sedona and Delta if there are any."""
     import pyspark
 
     import geoskip
@@ -138,7 +139,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def delta_package() -> str | None:
-    """The Maven coordinates of Delta for the installed PySpark, None where the tests know of none."""
+    """The Maven coordinates of Delta for the installed PySpark, or None."""
     import pyspark
 
     return next((package for line, package in DELTA.items() if pyspark.__version__.startswith(line)), None)
@@ -150,7 +151,7 @@ def _has_sedona(version: str) -> bool:
 
 @pytest.fixture(scope="session")
 def plain(spark: Any) -> Any:
-    """A session beside it with the shapely-backed functions, whether or not Sedona's jar is there."""
+    """A second session with the shapely-backed functions, whether or not Sedona's jar is present."""
     import geoskip
 
     other = spark.newSession()
@@ -163,7 +164,7 @@ def plain(spark: Any) -> Any:
 
 @pytest.fixture(scope="session", params=["opensearch", "elasticsearch"])
 def search_server(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A real search server; first all tests run on the one, then on the other."""
+    """A real search server; all tests run on OpenSearch first, then on Elasticsearch."""
     from tests.support.servers import SearchServer
 
     with SearchServer(request.param) as server:
@@ -172,7 +173,7 @@ def search_server(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Callable[..., Path]:
-    """Writes one Parquet file a table: ``parts({"a": [1, 2]}, {"a": [3]})`` gives the directory."""
+    """Write one Parquet file for each table: ``parts({"a": [1, 2]}, {"a": [3]})`` returns the folder."""
 
     def write(*tables: dict[str, list[Any]] | pa.Table, name: str = "data") -> Path:
         place = tmp_path / name
@@ -186,7 +187,7 @@ def parts(tmp_path: Path) -> Callable[..., Path]:
 
 
 def four_tens(root: Path) -> Path:
-    """Four files in a new folder ``data``, with ``temp`` and ``id`` 0..9, 10..19, 20..29 and 30..39."""
+    """Create four files in a folder ``data``, with ``temp`` and ``id`` 0..9, 10..19, 20..29 and 30..39."""
     place = root / "data"
     place.mkdir()
     for number in range(4):
@@ -197,20 +198,20 @@ def four_tens(root: Path) -> Path:
 
 
 def rows_of(frame: Any) -> list[str]:
-    """The rows of a DataFrame in an order of their own, comparable whatever is in them."""
+    """The rows of a DataFrame as sorted texts, so that any values can be compared."""
     return sorted(repr(row) for row in frame.collect())
 
 
 def same_as_off(make: Callable[[], Any]) -> Any:
-    """Runs ``make()`` with geoskip off and on, checks that the rows are equal and returns the report of the run.
+    """Run ``make()`` with geoskip off and on, check that rows are equal, and return the run's report.
 
     The report's totals are checked against the metrics of the scans that were executed.
     """
     import geoskip
 
-    frame = make()  # planned when it is collected
+    frame = make()  # planned on collect
     with geoskip.disabled(frame.sparkSession):
-        off = rows_of(frame.select("*"))  # planned anew, over the same listing
+        off = rows_of(frame.select("*"))  # a new plan over the same listing
     on = rows_of(frame)
     assert on == off
     report = geoskip.report(frame)
@@ -219,12 +220,12 @@ def same_as_off(make: Callable[[], Any]) -> Any:
 
 
 def files_kept(frame: Any, conditions: Iterable[str], *, every: int = 4) -> dict[str, int]:
-    """How many files ``frame.where(condition)`` reads for each condition, its rows the same as with geoskip off.
+    """Count the files that ``frame.where(condition)`` reads, checking its rows against geoskip off.
 
-    With geoskip off one job answers all conditions, as columns beside the rows. No filter is pushed into the files'
-    readers meanwhile, where some lose NaN, -0.0 and what is no UTF-8 by themselves. With geoskip on one of ``every``
-    conditions is run, and all in ``make soak``; of the others, the plan has to keep each file with a row that matches.
-    Tables that hide the column of Spark's with the files' names, or encode characters there, have all of them run.
+    With geoskip off one job evaluates all conditions, as columns beside the rows. Filter pushdown is disabled
+    meanwhile, since some readers of files lose NaN, -0.0 and invalid UTF-8. With geoskip on one of ``every`` conditions
+    is run, and all in ``make soak``; for the others, the plan must keep each file with a matching row. If a table hides
+    Spark's column of file names, or encodes characters in it, use ``every=1``.
     """
     import geoskip
 
@@ -249,13 +250,13 @@ def files_kept(frame: Any, conditions: Iterable[str], *, every: int = 4) -> dict
 
 
 def _plain(path: str) -> str:
-    """A file's path without a scheme, and with no character encoded."""
+    """A file's path without a scheme and percent-encoding."""
     return "/" + unquote(path.partition(":")[2] or path).lstrip("/")
 
 
 @contextmanager
 def without_pushdown(session: Any) -> Iterator[None]:
-    """A block in which Spark's readers of files know nothing of the query's filters."""
+    """Disable filter pushdown into Spark's file readers within a block."""
     names = [f"spark.sql.{name}.filterPushdown" for name in ("parquet", "orc")]
     before = [session.conf.get(name) for name in names]
     for name in names:
@@ -268,15 +269,15 @@ def without_pushdown(session: Any) -> Iterator[None]:
 
 
 def kept(report: Any) -> str:
-    """The stems of the files that the first scan reads, in order."""
+    """The stems of the files that the first scan reads, sorted."""
     return " ".join(sorted(Path(path).stem for path in report.scans[0].kept_files()))
 
 
 def holding_files(frame: Any, conditions: list[str]) -> dict[str, list[str]]:
-    """The files with a row that makes each condition TRUE, by one job with geoskip off."""
+    """The files with a row for which each condition is TRUE, by one job with geoskip off."""
     import geoskip
 
-    own = [f"{text} AS q{number}" for number, text in enumerate(conditions)]  # in the frame's session and its zone
+    own = [f"{text} AS q{number}" for number, text in enumerate(conditions)]  # in the frame's session and its time zone
     with geoskip.disabled(frame.sparkSession):
         values = frame.selectExpr("_metadata.file_name AS file", *own)
         rows = values.groupBy("file").agg({f"q{number}": "max" for number in range(len(conditions))}).collect()
@@ -285,7 +286,7 @@ def holding_files(frame: Any, conditions: list[str]) -> dict[str, list[str]]:
 
 
 def executed_files(frame: Any) -> int:
-    """The files that the executed scans of a DataFrame read, by Spark's own metrics."""
+    """The number of files that the executed scans of a DataFrame read, from Spark's own metrics."""
     plan = frame._jdf.queryExecution().executedPlan()
     return sum(_files_of(plan))
 

@@ -1,6 +1,6 @@
 """A headless Chromium for pages, driven by the DevTools protocol over a pipe.
 
-``chromium`` is Debian's package. Outside CI tests that need it are skipped where it is missing.
+``chromium`` is a package of Debian. Without it tests that need it are skipped, but fail in CI.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLAGS = (
 
 
 def browser_path() -> str:
-    """The path of a Chromium; the test is skipped where there is none, but fails in CI."""
+    """Path of a Chromium; without one the test is skipped, or fails in CI."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     found = next((path for path in map(shutil.which, names) if path), None)
     if found is None:
@@ -37,7 +37,7 @@ def browser_path() -> str:
 
 
 class Page:
-    """One page of a browser: what it shows, and what went wrong in it."""
+    """One page of a browser, with the errors that occurred in it."""
 
     def __init__(self, read: int, write: int) -> None:
         self._read, self._write, self._number, self._rest = read, write, 0, b""
@@ -90,7 +90,7 @@ class Page:
                 self.requests.append(about["request"]["url"])
 
     def open(self, path: Path, *, width: int = 1100, height: int = 900) -> None:
-        """Open a file in a window of so many pixels, and wait until it is drawn."""
+        """Open a file in a window of this size in pixels, and wait until it is drawn."""
         self.resize(width, height)
         self.send("Page.navigate", url=path.as_uri())
         until = time.monotonic() + _SECONDS
@@ -104,7 +104,7 @@ class Page:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def run(self, script: str) -> Any:
-        """The value of an expression of JavaScript; promises are awaited."""
+        """Evaluate an expression of JavaScript, awaiting promises, and return its value."""
         found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
@@ -120,7 +120,7 @@ class Page:
         self.drawn()
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
-        """Send an event of the mouse, such as ``mousePressed``, at a place of the window."""
+        """Send a mouse event, such as ``mousePressed``, at a position in the window."""
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def press(self, key: str, code: str) -> None:
@@ -131,25 +131,25 @@ class Page:
         self.drawn()
 
     def screenshot(self, path: Path | None = None, *, whole: bool = True) -> bytes:
-        """The page as PNG, the whole of it or the window; written to a file too."""
+        """Return a PNG of the whole page or of the window, and optionally write it to a file."""
         found = base64.b64decode(self.send("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
         if path is not None:
             path.write_bytes(found)
         return found
 
     def pdf(self) -> bytes:
-        """The page as it is printed."""
+        """Return the page as a PDF for printing."""
         found = self.send("Page.printToPDF", printBackground=False, preferCSSPageSize=True)
         return base64.b64decode(found["data"])
 
 
 @contextmanager
 def opened_browser() -> Iterator[Page]:
-    """A page of a new browser."""
+    """Open a page in a new browser."""
     to_browser, from_us = os.pipe()
     to_us, from_browser = os.pipe()
 
-    def pipes() -> None:  # the protocol reads from 3 and writes to 4
+    def pipes() -> None:  # the protocol reads from file descriptor 3 and writes to 4
         ends = os.dup(to_browser), os.dup(from_browser)
         os.dup2(ends[0], 3)
         os.dup2(ends[1], 4)

@@ -1,4 +1,4 @@
-"""A standalone cluster of one master and two workers, in JVMs of their own on the loopback address."""
+"""A standalone cluster of one master and two workers, in separate JVMs on the loopback address."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _wait_for(log: Path, text: str, times: int) -> None:
 
 @contextmanager
 def session_on(address: str, python: str | Path, config: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """A session on a cluster whose workers run some Python; the driver's JVM serves one after the other."""
+    """Open a session on a cluster with a given worker Python; sessions share the driver's JVM in sequence."""
     before = os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = str(python)
     settings = {
@@ -98,7 +98,7 @@ def session_on(address: str, python: str | Path, config: Mapping[str, str] | Non
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",  # rows are few: to compile code for them would take longer
+        "spark.sql.codegen.wholeStage": "false",  # with few rows, compiling code takes longer than it saves
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.session.timeZone": "UTC",
         "spark.geoskip.planning.budget": "120",
@@ -117,14 +117,14 @@ def session_on(address: str, python: str | Path, config: Mapping[str, str] | Non
 
 
 def python_with(folder: Path, packages: Iterable[str] = ()) -> Path:
-    """A Python of the driver's version in a new environment, with links to some distributions of the driver."""
+    """Create an environment of the driver's Python version, with links to some of its distributions."""
     venv.create(folder, symlinks=True)
     _take(folder, map(distribution, packages), lambda here, there: there.symlink_to(here))
     return folder / "bin" / "python"
 
 
 def packed_environment(folder: Path) -> Path:
-    """An environment with geoskip and all that its tasks need, installed and packed by venv-pack."""
+    """Create an environment with geoskip and the packages that its tasks need, packed by venv-pack."""
     venv.create(folder / "env", symlinks=True)
     site = _take(folder / "env", distributions_for_workers(), _copy)
     for package in (geoskip, udf_mappings):
@@ -136,7 +136,7 @@ def packed_environment(folder: Path) -> Path:
 
 
 def _take(folder: Path, distributions: Iterable[Distribution], take: Callable[[Path, Path], object]) -> Path:
-    """Give an environment some distributions of the driver; the folder that has them."""
+    """Give an environment some of the driver's distributions; return the folder with them."""
     site = folder / "lib" / "python{}.{}".format(*sys.version_info[:2]) / "site-packages"
     for found in distributions:
         tops = {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__", "lib64"}
@@ -151,7 +151,7 @@ def _copy(here: Path, there: Path) -> None:
 
 
 def zip_of_geoskip(path: Path, *files: Path) -> Path:
-    """Zip of geoskip and the mappings, and of some modules, as one gives it to ``--py-files``."""
+    """Create a zip of geoskip, the mappings and some modules, for ``--py-files``."""
     with zipfile.ZipFile(path, "w") as archive:
         for package in (geoskip, udf_mappings):
             root = Path(str(package.__file__)).parent
@@ -164,7 +164,7 @@ def zip_of_geoskip(path: Path, *files: Path) -> Path:
 
 
 def jobs_of(spark: Any, run: Any) -> tuple[Any, int]:
-    """What a call returns or raises, and how many jobs it ran."""
+    """Return the result of a call, or its exception, and the number of jobs that it ran."""
     tracker = spark.sparkContext._jsc.sc().statusTracker()
     spark.sparkContext.setJobGroup("counted", "counted")
     before = len(tracker.getJobIdsForGroup("counted"))

@@ -1,6 +1,6 @@
-"""Life of an indexed dataset on a cluster, by the indexes that its workers can build, and a driver of its own for it.
+"""Build and query indexes on a cluster, here or as the main program of a separate driver.
 
-``spark-submit cluster_life.py ADDRESS FOLDER KEY=VALUE ...`` lives it with the indexes of ``PLAIN`` and an extractor of
+``spark-submit cluster_life.py ADDRESS FOLDER KEY=VALUE ...`` does so with the indexes of ``PLAIN`` and an extractor of
 the module ``own_extractors``.
 """
 
@@ -33,7 +33,7 @@ OWN_AGENTS: dict[Index, str] = {Formatted("agent", extract="own_family"): "own_f
 
 
 def four_files(root: Path) -> Path:
-    """Four files in a new folder, in which every index of this module can skip."""
+    """Create four files in a new folder, in which every index of this module can skip."""
     folder = root / "data"
     folder.mkdir()
     for number in range(4):
@@ -42,7 +42,7 @@ def four_files(root: Path) -> Path:
 
 
 def write(folder: Path, number: int) -> None:
-    """Write a file of ten rows; the second alone is of Chrome."""
+    """Write a file of ten rows; only the second file has rows of Chrome."""
     browser = "Chrome/126.0.0.0 Safari/537.36" if number == 1 else "Firefox/128.0"
     rows = {
         "a": [*range(10 * number, 10 * number + 10)],
@@ -55,13 +55,13 @@ def write(folder: Path, number: int) -> None:
 
 
 def kept(spark: Any, data: Path, where: str) -> int:
-    """How many files a query reads, whose rows are those with geoskip off."""
+    """Count the files that a query reads, after checking its rows against those with geoskip off."""
     files: int = same_as_off(lambda: spark.read.parquet(str(data)).where(where)).files_kept
     return files
 
 
 def live(spark: Any, data: Path, queries: dict[Index, str]) -> set[str]:
-    """Build, refresh, append, verify, query and audit with some indexes over four files; the readers of the build."""
+    """Build, refresh, append, verify, query and audit over four files; return the readers of the build."""
     handle = geoskip.dataset(spark, str(data))
     built = handle.create_index(*queries)
     assert (built.files, built.excluded) == (4, {})
@@ -85,7 +85,7 @@ def live(spark: Any, data: Path, queries: dict[Index, str]) -> set[str]:
 
 
 def main(address: str, folder: str, *settings: str) -> dict[str, Any]:
-    """Where this driver has geoskip from, and the readers of its build."""
+    """Return the path of this driver's geoskip, and the readers of its build."""
     config = dict(setting.split("=", 1) for setting in settings)
     with session_on(address, os.environ["PYSPARK_PYTHON"], config) as spark:
         import own_extractors

@@ -15,26 +15,26 @@ from geoskip.cli import app
 
 
 def ran(*words: object) -> Any:
-    """The result of a command, run here: ``exit_code``, ``stdout``, ``stderr``."""
+    """Run a command in this process and return its result: ``exit_code``, ``stdout``, ``stderr``."""
     done = CliRunner().invoke(app, list(map(str, words)), prog_name="geoskip")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
 
 
 def printed(*words: object) -> str:
-    """Standard output of a command that must succeed."""
+    """Run a command that must succeed, and return its standard output."""
     done = ran(*words)
     assert done.exit_code == 0, done.output
     return str(done.stdout)
 
 
 def as_json(*words: object) -> Any:
-    """The JSON object that a command prints with ``--json``."""
+    """Run a command with ``--json``, and return the JSON object that it prints."""
     return json.loads(printed(*words, "--json"))
 
 
 def process(*words: object, shell: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own, or with ``shell`` a line of the shell that calls ``geoskip``."""
+    """Run a command in a new process, or with ``shell`` a line of the shell that calls ``geoskip``."""
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root), "COLUMNS": "80"}
     command = [sys.executable, "-m", "geoskip", *map(str, words)]

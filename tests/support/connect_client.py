@@ -1,4 +1,4 @@
-"""A client of Spark Connect in a process of its own, without geoskip: prints what its statements and queries answer.
+"""A client of Spark Connect in a separate process without geoskip, which prints its results.
 
 Run as ``python connect_client.py ADDRESS FOLDER``.
 """
@@ -16,7 +16,7 @@ EARLY, LATE = "temp IN (15, 35)", "temp IN (15, 45)"
 
 
 def main(address: str, folder: str) -> dict[str, Any]:
-    """Live through the life of an index, with geoskip on, off, and off in another session alone."""
+    """Create, query and drop an index, with geoskip on, off, and off in another session only."""
     spark: Any = SparkSession.builder.remote(address).getOrCreate()
     target = f"parquet.`{folder}`"
     found: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def main(address: str, folder: str) -> dict[str, Any]:
 
 
 def refusals(spark: Any) -> list[str]:
-    """What the functions of geoskip's that want a classic session say to a client that has geoskip."""
+    """Return the errors of geoskip's functions for classic sessions in a client that has geoskip."""
     del sys.modules["geoskip"]
     import geoskip
 

@@ -1,6 +1,6 @@
-"""Use what needs no Spark, where nothing but geoskip's wheel is installed: ``python -P tests/support/core_only.py``.
+"""Run what needs no Spark, with only geoskip's wheel: ``python -P tests/support/core_only.py``.
 
-It needs the standard library and what the wheel itself requires.
+This module needs the standard library and the requirements of the wheel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WITHOUT_SPARK = "geoskip.session geoskip.dataset geoskip.enable geoskip.last_re
 
 
 def _reasons() -> dict[str, str]:
-    """What the names say that need Spark."""
+    """Return the error messages of the public names that need Spark."""
     found = {}
     for name in _WITHOUT_SPARK.split():
         try:
@@ -35,7 +35,7 @@ def _reasons() -> dict[str, str]:
 
 
 def main() -> None:
-    """Build indexes, name files and read them, and check what is said of Spark."""
+    """Build indexes, select and read files, and check the messages on Spark."""
     folder = Path(tempfile.mkdtemp())
     for number in range(4):
         values = range(10 * number, 10 * number + 10)

@@ -1,7 +1,7 @@
 """Operations in processes that are killed or race, on the dataset of tests.support.numbered.
 
-A process is forked from a warm one, so that a hundred crashes cost seconds. Nothing is flushed to disk in it: a killed
-process loses nothing that the kernel has.
+Processes are forked from one with all imports, so that a hundred crashes take seconds. They flush nothing to disk: a
+killed process loses no data that it has passed to the kernel.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FORKS.set_forkserver_preload(["tests.support.crashes"])
 
 
 def opened(place: Path, step: int = 0) -> ParquetStore:
-    """The metadata beside a dataset, protected where a file says so; killed at a step."""
+    """Open the metadata beside a dataset, encrypted if ``protected`` exists; a step kills the process."""
     folder = place / "_geoskip"
     keys = KEYS if (place / "protected").exists() else None
     return ParquetStore(KillingFolder(folder, step) if step else folder, encryption=keys)
 
 
 class SteppedFolder(LocalFolder):
-    """A folder in which something befalls a writer at the k-th step: before a change, in its middle, or after it."""
+    """A folder in which an event befalls a writer at a step: before, during or after a change."""
 
     def __init__(self, path: Path, step: int) -> None:
         super().__init__(path)
@@ -70,27 +70,27 @@ class SteppedFolder(LocalFolder):
 
 
 class KillingFolder(SteppedFolder):
-    """There the process is killed."""
+    """A folder whose event kills the process."""
 
     def befall(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class FullFolder(SteppedFolder):
-    """From there on the disk is full; what was begun is left as it is."""
+    """A folder whose event fills the disk; unfinished files remain."""
 
     def befall(self) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def unflushed(set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Files are left to the kernel."""
+    """Disable flushing of files to disk."""
     set_attribute(log_files, "_flush", lambda descriptor: None)
     set_attribute(log_files, "_flush_folder", lambda path: None)
 
 
 def _warm() -> None:
-    """Import what is imported late, once and for all processes."""
+    """Run all lazy imports once, before processes are forked."""
     with tempfile.TemporaryDirectory() as place:
         write(Path(place), "f", 1)
         (Path(place) / "protected").touch()
@@ -105,13 +105,13 @@ if multiprocessing.current_process().name == "MainProcess" and __name__ != "__ma
 
 def _killed(verb: str, place: str, step: int) -> None:
     unflushed()
-    tempfile.tempdir = str(Path(place).parent)  # what it cannot remove any more goes with the test's folder
+    tempfile.tempdir = str(Path(place).parent)  # the test's folder contains files that a killed process leaves
     data = Numbers(Path(place))
     VERBS[verb](opened(Path(place), step), data)
 
 
 def dies_at(verb: str, place: Path, step: int) -> bool:
-    """Was the process that carries out the verb killed at this step, or did it end before?"""
+    """Run a verb in a process; return True if it was killed at this step, False if it ended before."""
     process = FORKS.Process(target=_killed, args=(verb, str(place), step))
     process.start()
     process.join(60)
@@ -120,9 +120,9 @@ def dies_at(verb: str, place: Path, step: int) -> bool:
 
 
 def deaths(verb: str, prepared: Callable[[int], Path]) -> Iterator[Path]:
-    """The places in which a process was killed at the first step of a verb, at the second, and so on to the last.
+    """Yield the folders in which a process was killed at each step of a verb, from the first to the last.
 
-    What was killed in one place is looked at while a process dies in the next.
+    While the caller checks one folder, the next process runs.
     """
 
     def at(step: int) -> Path | None:
@@ -140,7 +140,7 @@ def deaths(verb: str, prepared: Callable[[int], Path]) -> Iterator[Path]:
 
 
 def dies_after(verb: str, place: Path, seconds: float) -> None:
-    """The process that carries out the verb is killed after so long, if it is not through by then."""
+    """Run a verb in a process, and kill it after some seconds unless it has ended."""
     process = FORKS.Process(target=_killed, args=(verb, str(place), 10**6))
     process.start()
     time.sleep(seconds)
@@ -168,7 +168,7 @@ def _appending(folder: str, name: str, times: int, start: Any) -> None:
 
 
 def appended_elsewhere(folder: Path, names: str, times: int) -> list[int | None]:
-    """Let a process a name add files to a store, all at once; returns how they ended."""
+    """Add files to a store in one process for each name, all at once; return their exit codes."""
     start = FORKS.Barrier(len(names))
     writers = [FORKS.Process(target=_appending, args=(str(folder), name, times, start)) for name in names]
     for writer in writers:
@@ -179,7 +179,7 @@ def appended_elsewhere(folder: Path, names: str, times: int) -> list[int | None]
 
 
 def _busy(place: str, seed: int, turns: int, seconds: float, failures: Any) -> None:
-    """A writer: appends, drops and rewrites files of its own, and does whatever verbs there are."""
+    """A writer that appends, drops and rewrites files of its own, and runs random verbs."""
     unflushed()
     rng, data, store = random.Random(seed), Numbers(Path(place)), opened(Path(place))
     until = time.monotonic() + seconds
@@ -204,7 +204,7 @@ def _busy(place: str, seed: int, turns: int, seconds: float, failures: Any) -> N
             if isinstance(error, ConflictError) and " came after " not in str(error):
                 failures.put(f"{verb}: {error}")
                 return
-            # else deleted already, or nothing to restore: another was faster
+            # otherwise another writer was faster: nothing is left to delete or restore
         except Exception as error:
             failures.put(f"{verb}: {type(error).__name__}: {error}")
             return
@@ -216,14 +216,14 @@ def _reading(place: str, stop: Any, failures: Any) -> None:
         try:
             check_reader(store, data)
         except GeoskipError:
-            pass  # vacuumed while it was read, without any age: a query would read every file
+            pass  # vacuumed with age 0 while it was read: a query would read every file
         except Exception as error:
             failures.put(f"reader: {type(error).__name__}: {error}")
             return
 
 
 def race(place: Path, *, writers: int, readers: int, turns: int, seconds: float, seed: int) -> list[str]:
-    """What went wrong while so many processes worked on one dataset."""
+    """Run several processes on one dataset, and return their errors."""
     failures, stop = FORKS.Queue(), FORKS.Event()
     watching = [FORKS.Process(target=_reading, args=(str(place), stop, failures)) for _ in range(readers)]
     working = [

@@ -1,7 +1,7 @@
-"""What Spark's Python workers are forked from in the tests: it has imported what each of them would import for itself.
+"""The daemon from which Spark's Python workers are forked in tests, with their usual imports.
 
-And their archives are read again only where they have changed, as :mod:`geoskip.sources.arrow_reader` has it for
-the tasks of a build: Spark asks for it before every task, of each jar of ``spark.jars.packages``.
+It also caches the directories of archives until they change, as :mod:`geoskip.sources.arrow_reader` does for the tasks
+of a build: Spark invalidates them before every task, for each jar of ``spark.jars.packages``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The whole life of an indexed dataset, the same on every file system and cluster."""
+"""All operations on an indexed dataset, the same on every file system and cluster."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ __all__ = ["whole_life"]
 
 
 def whole_life(spark: Any, uri: str, scratch: Path) -> BuildReport:
-    """Take a dataset from its first index to its last, query it between with geoskip on and off; report of the build.
+    """Run all operations on a dataset, from its first index to the drop, and return the build's report.
 
-    Files and metadata are reached by Spark's client of the file system alone. Files of the data are made in the
-    scratch folder, and every query must read as few as its condition needs.
+    Between them the dataset is queried with geoskip on and off, and every query must read only the files that its
+    condition needs. Files and metadata are accessed only by Spark's client of the file system. Data files are created
+    in the scratch folder.
     """
     folder = HadoopFolder(uri)
 
@@ -43,7 +44,7 @@ def whole_life(spark: Any, uri: str, scratch: Path) -> BuildReport:
         put(number)
     handle = geoskip.dataset(spark, uri)
     with pytest.MonkeyPatch.context() as patch:
-        # no file is replaced within a tick of the file system's clock, so nothing need be waited for
+        # no file is replaced within one clock tick of the file system, so no wait is needed
         patch.setattr(listed_files, "_REMOTE_TICK_MS", 1)
         built: BuildReport = handle.create_index(MinMax("a"), MinMax("length(word)"), ValueList("word"))
         assert (built.files, built.excluded) == (4, {})

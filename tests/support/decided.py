@@ -1,4 +1,4 @@
-"""Decisions over a few files whose summaries a test collects itself, without a store and without Spark."""
+"""Decisions over a few files with summaries that a test collects itself, without store and Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES: dict[str, Sequence[Any]] = {
 
 
 def decision(predicate: Predicate, indexes: Sequence[Index], *, files: int = 4, usable: bool = True) -> Decision:
-    """Decide over files ``p0.parquet``, ``p1.parquet``, ... that hold ten rows each.
+    """Decide over files ``p0.parquet``, ``p1.parquet``, ... with ten rows each.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def decision(predicate: Predicate, indexes: Sequence[Index], *, files: int = 4, 
     files
         The number of files.
     usable
-        False for a dataset of which no index may be used.
+        False if none of the dataset's indexes may be used.
     """
     entries = tuple(map(entry_of, indexes))
     rows = []
@@ -60,7 +60,7 @@ def entry_of(index: Index) -> IndexEntry:
 
 
 def _values(expression: Predicate) -> pa.Array:
-    """The values of an expression: those of its type, whatever it computes."""
+    """Values for an expression, by its type only."""
     assert isinstance(expression, Column | Call)
     kind = sql_type(expression.type)
     values = pa.array(VALUES[kind.name])
@@ -68,7 +68,7 @@ def _values(expression: Predicate) -> pa.Array:
 
 
 def scan_of(*decisions: Decision, noted: Sequence[str] = (), **options: Any) -> Scan:
-    """A scan over the files of some decisions, all of which are listed as they were indexed."""
+    """Create a scan over the files of some decisions, all of which are listed unchanged."""
     kept = {path: keep for each in decisions for path, keep in zip(paths_of(each), each.keep.tolist(), strict=True)}
     kept |= options.pop("further", {})
     some: dict[str, Any] = {

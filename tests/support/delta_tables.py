@@ -1,4 +1,4 @@
-"""Tables of Delta Lake, and checks that a query of a table is left alone."""
+"""Delta tables, and checks that queries of a table are not rewritten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.planting import Inverted, before
 
 
 def delta_table(spark: Any, place: Path, *, partition: str = "", **properties: str) -> str:
-    """A new table of four files with ``temp`` 0..9, 10..19, 20..29 and 30..39, each cut by partitions."""
+    """Create a table of four files with ``temp`` 0..9, 10..19, 20..29 and 30..39, split by partitions."""
     columns = ("id AS temp", "id % 2 AS half", "concat('n', id) AS name")
     frame = spark.range(40).selectExpr(*columns).repartitionByRange(4, "temp")
     writer = frame.write.format("delta").options(**{f"delta.{name}": value for name, value in properties.items()})
@@ -30,7 +30,7 @@ def data_files(place: Path) -> list[dict[str, Any]]:
 
 
 def lie(patch: pytest.MonkeyPatch) -> None:
-    """Let MinMax skip exactly the files that it must keep, so that whatever is narrowed by it has other rows."""
+    """Make MinMax skip exactly the files that it must keep, so that scans that use it lose rows."""
 
     def clause(original: Any, index: MinMax, node: Any) -> Any:
         found = original(index, node)
@@ -40,7 +40,7 @@ def lie(patch: pytest.MonkeyPatch) -> None:
 
 
 def streamed(frame: Any, place: Path) -> list[Any]:
-    """The rows of a stream, read to its end."""
+    """Read a stream to its end and return its rows."""
     name = f"streamed{abs(hash(str(place)))}"
     query = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", str(place))
     query.trigger(availableNow=True).start().awaitTermination()
@@ -48,7 +48,7 @@ def streamed(frame: Any, place: Path) -> list[Any]:
 
 
 def check_left_alone(spark: Any, read: Callable[[], list[Any]]) -> None:
-    """Rows on and off are the same, and no scan of a query that was run meanwhile was narrowed."""
+    """Check that rows are the same with geoskip on and off, and that no scan was narrowed meanwhile."""
     with geoskip.disabled(spark):
         off = read()
     earlier = len(geoskip.reports(spark))

@@ -1,10 +1,11 @@
-"""Spark drivers in processes of their own, beside that of the tests: to append, build and race, and to be killed.
+"""Spark drivers in separate processes: to append, build and race, and to be killed.
 
-``python -m tests.support.drivers PORT`` is such a process. It carries out the orders that come over a connection, each
-in a thread, and answers when one is done. It ends with who gave them, and its JVM with it: all are one process group.
+``python -m tests.support.drivers PORT`` is such a process. It receives orders over a connection, runs each in a thread,
+and answers when one is done. It ends with the process that started it, and so does its JVM: both are in one process
+group.
 
-What is *held* stops in the middle, at a place that it tells by a connection of its own, and goes on when that is
-closed: in the task of a build, in the task that writes rows, or when the parts are there and the snapshot is not.
+An order may be *held*: it stops in the middle, reports the place on a connection of its own, and continues when that is
+closed: in the task of a build, in the task that writes rows, or after writing parts and before the snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 HERE = "127.0.0.1"
 PATIENCE = 300.0
 CONFIG = {
-    "spark.master": "local[4]",  # so that several tasks can be held
+    "spark.master": "local[4]",  # so that several tasks can be held at once
     "spark.default.parallelism": "1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -40,7 +41,7 @@ CONFIG = {
 
 
 class Driver:
-    """A Spark driver to give orders to; a context manager, which kills it. ``folder`` has what it leaves behind."""
+    """A Spark driver that receives orders; the context manager kills it. ``folder`` has its files."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -54,7 +55,7 @@ class Driver:
                 [sys.executable, "-m", "tests.support.drivers", str(port), str(folder)],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,  # which its JVM holds open too
+                stdout=subprocess.PIPE,  # its JVM also keeps it open
                 stderr=log,
                 start_new_session=True,
             )
@@ -63,37 +64,37 @@ class Driver:
         except BaseException:
             self.kill()
             raise
-        self._answers = self._orders.makefile("rb", buffering=0)  # what is read ahead, is_done() would not see
+        self._answers = self._orders.makefile("rb", buffering=0)  # unbuffered, so that is_done() sees every answer
 
     def order(self, place: Path, *steps: tuple[str, Any], hold: str = "") -> None:
-        """Let it carry out verbs with an argument each, one after the other; those of another order go on meanwhile."""
+        """Send verbs with an argument each, to run in sequence; other orders run concurrently."""
         told = {"place": str(place), "steps": steps, "hold": hold}
         self._orders.sendall(f"{json.dumps(told)}\n".encode())
 
     def answer(self) -> list[str]:
-        """What went wrong with the next order that is done; the first answer comes when it is ready for orders."""
+        """Return the errors of the next finished order; the first answer signals that the driver is ready."""
         line = self._answers.readline()
         assert line, f"the driver is gone:\n{self.said()}"
         return list(json.loads(line))
 
     def is_done(self) -> bool:
-        """Is there an answer already, or the driver gone?"""
+        """Test whether an answer is available, or the driver has ended."""
         return bool(select.select([self._orders], [], [], 0)[0])
 
     def held(self) -> str:
-        """Where the next one that is to be held has stopped."""
+        """Wait until an order is held, and return the place."""
         connection = self._accepted()
         self._held.append(connection)
         return connection.makefile("r").readline().strip()
 
     def kill(self, *, alone: bool = False) -> None:
-        """SIGKILL it with its JVM; or ``alone``, and its JVM finds itself without it. Both are gone then."""
+        """Kill it with its JVM, or with ``alone`` only itself, after which its JVM exits; wait for both."""
         if self._process.returncode is None:
             (os.kill if alone else os.killpg)(self._process.pid, signal.SIGKILL)
         self._process.communicate(timeout=PATIENCE)
 
     def said(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self._log.read_text(errors="replace")[-3000:]
 
     def _accepted(self) -> socket.socket:
@@ -117,7 +118,7 @@ class Driver:
 
 
 def _rows(handle: Any, first: int, stop: Callable[[], None]) -> Any:
-    """Two rows from a number on, made by a task."""
+    """Create two rows, numbered from ``first``, in a task."""
 
     def rows(_: Any) -> Iterator[tuple[int, str]]:
         stop()
@@ -128,11 +129,11 @@ def _rows(handle: Any, first: int, stop: Callable[[], None]) -> Any:
 
 
 def _go_on() -> None:
-    """Nothing holds it."""
+    """Continue without being held."""
 
 
 def _stop_at(port: int, where: str) -> None:
-    """Tell where it is, until whoever listens is gone or closes the connection."""
+    """Report the place, and wait until the connection is closed."""
     with socket.create_connection((HERE, port)) as connection:
         connection.sendall(f"{where}\n".encode())
         connection.recv(1)
@@ -155,7 +156,7 @@ def _minmax(column: str) -> Any:
 
 
 def _hold(port: int, where: str) -> Callable[[], None]:
-    """From now on builds stop in their task, or commits before their snapshot; rows that are written if they ask."""
+    """Hold later builds in their task, or commits before their snapshot; return the hold for row tasks."""
     from geoskip.spark.build import spark_reader
     from geoskip.stores import LocalFolder
 
@@ -181,7 +182,7 @@ def _carry_out(spark: Any, port: int, order: dict[str, Any], answer: Callable[[l
     import geoskip
 
     wrong: list[str] = []
-    warnings.filterwarnings("error", message="the rows are in")  # written, and not indexed
+    warnings.filterwarnings("error", message="the rows are in")  # the rows are written, but not indexed
     stop = _hold(port, order["hold"])
     for verb, argument in order["steps"]:
         try:
@@ -199,7 +200,7 @@ def _serve(port: int, folder: str) -> None:
     orders = socket.create_connection((HERE, port))
     import geoskip
 
-    os.fsync = lambda descriptor: None  # no test pulls the plug
+    os.fsync = lambda descriptor: None  # no test simulates a power failure
     config = {**CONFIG, "spark.local.dir": folder, "spark.sql.warehouse.dir": folder}
     config["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={folder}"
     spark = geoskip.session("driver", sedona=False, config=config)

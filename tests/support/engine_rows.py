@@ -1,7 +1,7 @@
-"""Rows with values on which engines and Spark differ, conditions on them, and the check of a translated condition.
+"""Rows on which engines and Spark differ, conditions on them, and the check of a translated condition.
 
-The rows are the same in Arrow's columns, for the engine, and as physical values, for the oracle of what Spark makes of
-a predicate (:mod:`tests.support.evaluator`). A condition is a tuple that each engine's test renders in its own way: its
+The rows exist as Arrow columns, for the engine, and as physical values, for the oracle of Spark's evaluation
+(:mod:`tests.support.evaluator`). A condition is a tuple that each engine's test converts to the engine's own form: its
 first member is ``compare``, ``isin``, ``null``, ``nan``, ``year``, ``text``, ``compare_columns`` or ``column``,
 followed by names of columns, operators and values, or ``not``, ``and``, ``or``, ``xor`` or ``choice``, followed by
 conditions.
@@ -95,7 +95,7 @@ PATTERNS = ["", "a", "b", "ab", "a%", "%b", "a%b", "_", "a_b", "%a%", "é", "\U0
 
 
 def table(rows: int = 200) -> pa.Table:
-    """Rows with random values of the columns, a fifth of them null; the same each time."""
+    """Create rows with random values of the columns, a fifth of them null; deterministic."""
     chance = random.Random(18)
 
     def values(pool: list[Any]) -> list[Any]:
@@ -107,7 +107,7 @@ def table(rows: int = 200) -> pa.Table:
 
 
 def physical_rows(data: pa.Table) -> list[dict[str, Any]]:
-    """The rows as Spark has them: days and microseconds as whole numbers, nested fields by their paths."""
+    """The rows as Spark stores them: days and microseconds as integers, nested fields by their paths."""
     found: dict[str, list[Any]] = {}
     for name in data.column_names:
         column = data[name].combine_chunks()
@@ -124,7 +124,7 @@ def physical_rows(data: pa.Table) -> list[dict[str, Any]]:
 
 
 def may_be_true(node: p.Predicate, row: Mapping[str, Any]) -> bool:
-    """True if a predicate is TRUE of a row for Spark, or unknown."""
+    """Test whether a predicate is TRUE for a row in Spark, or unknown."""
     match node:
         case p.And(parts):
             return all(may_be_true(part, row) for part in parts)
@@ -154,7 +154,7 @@ def conditions(
     texts: Iterable[str] = ("starts", "ends", "contains"),
     literals: Callable[[str, Any], bool] = lambda name, value: True,
 ) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Conditions over the columns; ``literals`` says with which values a column may be compared."""
+    """Strategy of conditions over the columns; ``literals`` has the values to compare each column with."""
     operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
 
     def values(name: str) -> list[Any]:

@@ -1,7 +1,7 @@
-"""What Spark makes of a predicate on one row: the oracle of the tests that need no JVM.
+"""Evaluation of a predicate on one row as in Spark: the oracle of the tests that need no JVM.
 
-Written from Spark's semantics and not from geoskip's code: values are physical (:mod:`geoskip.predicates`), a row is a
-dictionary from column names to values, and what comes back for a condition is the *set* of its possible outcomes among
+It is written from Spark's semantics and not from geoskip's code. Values are physical (:mod:`geoskip.predicates`), and a
+row is a dictionary from column names to values. The result for a condition is the *set* of its possible outcomes among
 True, False and None, because an evaluation that throws counts as all three (soundness rule 1).
 """
 
@@ -27,7 +27,7 @@ DAY = 86_400_000_000
 
 
 class Throws(Exception):
-    """Spark would throw here."""
+    """An evaluation in which Spark would throw."""
 
 
 def outcomes(node: p.Predicate, row: Row) -> Outcomes:
@@ -83,7 +83,7 @@ def _combined(merge: Any, parts: list[Outcomes], start: bool) -> Outcomes:
 def _leaf(node: p.Predicate, row: Row) -> bool | None:
     match node:
         case p.Comparison(op, _, p.Literal(None)) if op != "<=>":
-            return None  # Spark folds it
+            return None  # Spark folds this to NULL
         case p.Comparison("<=>", left, right):
             a, b = value(left, row), value(right, row)
             return (a is None) is (b is None) and (a is None or compare(a, b) == 0)
@@ -117,7 +117,7 @@ def _stands(op: str, order: int) -> bool:
 
 
 def compare(a: Any, b: Any) -> int:
-    """-1, 0 or 1 in Spark's order: strings by bytes, NaN equal to itself and above all, -0.0 equal to 0.0."""
+    """Compare in Spark's order (-1, 0, 1): strings by bytes, NaN equal to itself and greatest, -0.0 = 0.0."""
     if isinstance(a, str):
         a, b = as_bytes(a), as_bytes(b)
     if isinstance(a, float) or isinstance(b, float):
@@ -128,7 +128,7 @@ def compare(a: Any, b: Any) -> int:
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes of a string, invalid ones included."""
+    """The bytes of a string, including invalid UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -137,7 +137,7 @@ def _on_bytes(a: str | None, text: str, test: Any) -> bool | None:
 
 
 def _like(a: str, pattern: str, escape: str) -> bool:
-    """Spark matches on the decoded string, with U+FFFD for what is not UTF-8."""
+    """Match LIKE on the decoded string, as Spark does, with U+FFFD for invalid UTF-8."""
     regex, at = "", 0
     while at < len(pattern):
         char = pattern[at]
@@ -205,7 +205,7 @@ def value(node: p.Predicate, row: Row) -> Any:
 
 
 def _characters(raw: bytes) -> list[bytes]:
-    """Characters as UTF8String counts them: by what the first byte of each announces."""
+    """Split bytes into characters as UTF8String does, by the first byte of each."""
     found, at = [], 0
     while at < len(raw):
         lead = raw[at]
@@ -224,7 +224,7 @@ def _sum(op: str, a: Any, b: Any, node: p.Call) -> Any:
 
 
 def _fitted(a: Any, node: p.Call) -> Any:
-    """An integer in the width of its type: wrapped, NULL or thrown by the mode."""
+    """Fit an integer to the width of its type: wrap, return NULL or throw, depending on the mode."""
     if node.type not in WIDTHS:
         return a
     bits = WIDTHS[node.type]

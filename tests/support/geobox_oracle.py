@@ -1,4 +1,4 @@
-"""Rows, predicates and what Spark would answer for one row: the oracle of the GeoBox tests, without a JVM."""
+"""Rows, predicates and their value in Spark for a row: the oracle of GeoBox tests without a JVM."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SHAPE_COLUMN = SourceColumn("geom", "geometry", pa.binary())
 
 
 def call(name: str, *args: Any) -> Call:
-    """A call of a shapely-backed function; plain values become literals."""
+    """Create a call of a shapely-backed function; plain values become literals."""
     wrapped = tuple(a if isinstance(a, Predicate) else literal(a) for a in args)
     return Call(name, wrapped, f"python:udf_mappings.shapely_functions.{name.lower()}#1")
 
 
 def literal(value: Any) -> Literal:
-    """A literal as Spark's translation would give it."""
+    """Create a literal as Spark's translation would."""
     return Literal(value, "geometry" if isinstance(value, shapely.Geometry) else None)
 
 
@@ -48,7 +48,7 @@ def geometries(rows: list[Any]) -> tuple[pa.Array]:
 
 
 def files_of(index: GeoBox, summaries: list[Any]) -> FileMetadata:
-    """A snapshot with these summaries, one a file."""
+    """A snapshot with these summaries, one for each file."""
     kind = index.metadata_type(*(PAIR_COLUMNS if index.is_pair else (SHAPE_COLUMN,)))
     return FileMetadata.of(pa.table({str(index): pa.array(summaries, kind)}))
 
@@ -60,7 +60,7 @@ def collected(index: GeoBox, files: list[list[Any]]) -> FileMetadata:
 
 
 def kept(predicate: Predicate, index: GeoBox, files: FileMetadata) -> list[bool]:
-    """Which files the predicate's clause keeps; a rule that fails is an error here."""
+    """The files that the predicate's clause keeps; an exception of a rule is an error here."""
 
     def problem(text: str) -> None:
         raise AssertionError(text)
@@ -69,7 +69,7 @@ def kept(predicate: Predicate, index: GeoBox, files: FileMetadata) -> list[bool]
 
 
 def evaluate(node: Predicate, row: dict[str, Any]) -> Any:
-    """The value of an expression for one row, as Spark with the shapely-backed functions would have it."""
+    """The value of an expression for one row, as in Spark with the shapely-backed functions."""
     match node:
         case Literal(value):
             return value
@@ -105,7 +105,7 @@ def evaluate(node: Predicate, row: dict[str, Any]) -> Any:
 
 
 def _compare(op: str, a: Any, b: Any) -> bool:
-    """Spark's order: NaN equals NaN and is greater than everything."""
+    """Compare in Spark's order: NaN equals NaN and is greater than everything."""
     nan_a, nan_b = isinstance(a, float) and math.isnan(a), isinstance(b, float) and math.isnan(b)
     if nan_a or nan_b:
         a, b = int(nan_a), int(nan_b)
@@ -113,14 +113,14 @@ def _compare(op: str, a: Any, b: Any) -> bool:
 
 
 def matches(node: Predicate, row: dict[str, Any]) -> bool:
-    """Does a row make the predicate TRUE? A row on which it throws is left out of account."""
+    """Test whether a predicate is TRUE for a row; False if its evaluation throws."""
     try:
         return evaluate(node, row) is True
     except shapely.errors.GEOSException:
         return False
 
 
-# ---- strategies: small whole coordinates make touching, equal and empty cases frequent
+# ---- strategies: small integer coordinates make touching, equal and empty cases frequent
 
 whole = st.integers(-6, 6).map(float)
 fine = st.floats(-6, 6, allow_nan=False).map(lambda v: round(v, 3))
@@ -130,7 +130,7 @@ position = st.tuples(coordinate, coordinate)
 
 @st.composite
 def rectangles(draw: st.DrawFn) -> shapely.Polygon:
-    """A rectangle, often with a hole that may lie outside (which is invalid)."""
+    """A rectangle, often with a hole, which may be outside and make it invalid."""
     x, y = draw(position)
     w, h = draw(st.integers(1, 6)), draw(st.integers(1, 6))
     shell = shapely.box(x, y, x + w, y + h)
@@ -143,7 +143,7 @@ def rectangles(draw: st.DrawFn) -> shapely.Polygon:
 
 @st.composite
 def stars(draw: st.DrawFn) -> shapely.Polygon:
-    """A polygon around a point, with notches: its envelope is much larger than itself."""
+    """A polygon with notches around a point: its envelope is much larger than itself."""
     x, y = draw(position)
     radii = draw(st.lists(st.sampled_from([0.5, 1.0, 3.0, 5.0]), min_size=5, max_size=9))
     angles = [2 * math.pi * i / len(radii) for i in range(len(radii))]
@@ -152,7 +152,7 @@ def stars(draw: st.DrawFn) -> shapely.Polygon:
 
 points = position.map(shapely.Point)
 lines = st.lists(position, min_size=2, max_size=4, unique=True).map(shapely.LineString)
-rings = st.lists(position, min_size=3, max_size=6, unique=True).map(shapely.Polygon)  # many of them cross themselves
+rings = st.lists(position, min_size=3, max_size=6, unique=True).map(shapely.Polygon)  # many intersect themselves
 polygons = st.one_of(rectangles(), stars(), rings)
 empties = st.sampled_from(["POINT EMPTY", "POLYGON EMPTY", "LINESTRING EMPTY", "GEOMETRYCOLLECTION EMPTY"]).map(
     shapely.from_wkt

@@ -1,6 +1,6 @@
-"""Corpora of rows and predicates about geometry: geometries, pairs of coordinates, places on the globe.
+"""Corpora of rows and predicates about geometry: geometries, coordinate pairs, places on the globe.
 
-What each predicate says of each row is found out once, or known.
+The outcome of each predicate for each row is computed once, or known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Corpus:
         return cls(index, files, cases)
 
     def search(self) -> None:
-        """Fails where a file with a matching row is skipped."""
+        """Raise if a file with a matching row is skipped."""
         metadata = collected(self.index, self.files)
         for node, needed in self.cases:
             keeps = kept(node, self.index, metadata)
@@ -49,7 +49,7 @@ class Corpus:
 
 
 def sedonas(name: str, *args: Any, type: str = "geometry") -> Call:
-    """A call of a function of Sedona's jar, of which the corpora know the answer."""
+    """Create a call of a function of Sedona's jar, with results that the corpora contain."""
     return Call(name, tuple(literal(a) if not isinstance(a, Predicate) else a for a in args), SEDONA + name, (), type)
 
 
@@ -82,7 +82,7 @@ LEAVING = shapely.LineString([(30, 9), (1, 1)])  # the western side of its box l
 
 @functools.cache
 def geometries() -> Corpus:
-    """Rows alone and beside another one; every relation and distance in both orders, plain and negated."""
+    """Single rows and pairs of rows; every relation and distance in both orders, plain and negated."""
     together = [[a, b] for a, b in itertools.combinations([ROWS[1], ROWS[5], ROWS[18], ROWS[20], None], 2)]
     together += [[LEAVING], [LEAVING, shapely.Point(20, 5)], [LEAVING, None], [LEAVING, shapely.Polygon()]]
     nearly = math.nextafter(math.hypot(4, 4.5), 9)  # from (1, 0.5) to (5, 5)
@@ -104,7 +104,7 @@ def geometries() -> Corpus:
 
 @functools.cache
 def pairs() -> Corpus:
-    """Points in and around a rectangle that is no square, rows with a NULL or a NaN, clusters in one file."""
+    """Points in and around a rectangle, rows with a NULL or a NaN, clusters in one file."""
     some: list[Any] = [(5, 2), (2, 5), (5, None), (None, 2), (None, None), (math.nan, 2), (0.4, 0.4), (30, 1)]
     files = [[row] for row in some]
     files += [[(5.0, 2.0), (40.0, 40.0), (-30.0, 7.0)], [(9.0, 9.0), (None, 2.0)], [(50.0, 50.0), (5.0, None)]]
@@ -123,7 +123,7 @@ def pairs() -> Corpus:
 
 @functools.cache
 def globe() -> Corpus:
-    """Meridians, parallels, poles and both sides of the antimeridian, at distances just above and below a row's."""
+    """Meridians, parallels, poles and the antimeridian, at distances just above and below a row's."""
     steps = np.linspace(0, 1, 40)
     files: list[list[Any]] = [
         [(60.0, float(80 * s)) for s in steps],
@@ -151,11 +151,11 @@ def globe() -> Corpus:
 
 @functools.cache
 def elsewhere() -> Corpus:
-    """What other libraries and releases say: of what is invalid anything, and distances on a globe from centroids."""
+    """Results of other libraries: arbitrary for invalid geometries, and distances from centroids."""
     crossed = shapely.Polygon([(1, 1), (3, 3), (3, 1), (1, 3)])
     large = shapely.Polygon([(0, 0), (10, 10), (10, 0), (0, 10)])
     between = shapely.Point(5, 9)  # the two triangles of the large one
-    lacking = shapely.MultiPoint([(math.nan, math.nan)])  # JTS holds these two to intersect
+    lacking = shapely.MultiPoint([(math.nan, math.nan)])  # JTS finds that these two intersect
     beside = shapely.GeometryCollection([shapely.Point(30, 30), lacking])
     tilted = shapely.from_wkt("POLYGON Z ((0 0 0, 0 1 0, -0.75 1 1, -0.75 0 1, 0 0 0))")  # its plane comes near
     start, end = (sedonas(name, GEOM) for name in ("ST_StartPoint", "ST_EndPoint"))
@@ -187,7 +187,7 @@ def elsewhere() -> Corpus:
 
 @functools.cache
 def slivers() -> Corpus:
-    """Polygons whose areas nearly cancel: rounding puts some centroids far out of the box."""
+    """Polygons with parts that nearly cancel: rounding moves some centroids far out of the box."""
     chance = random.Random(7)
     rows = []
     for _ in range(400):

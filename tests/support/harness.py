@@ -1,8 +1,8 @@
-"""Files with known rows, their summaries, and the check that every test of soundness makes.
+"""Files with known rows, their summaries, and the check of every soundness test.
 
-A *world* is a list of files, a file a list of rows, with the indexes that its ``kinds`` make of its columns: MinMax
-where nothing else is said. :func:`sound` labels a predicate over the indexes of its columns and looks for a file whose
-verdict excludes an outcome that one of its rows has.
+A *world* is a list of files, and a file is a list of rows. Its ``kinds`` create indexes over its columns, by default
+MinMax. :func:`sound` labels a predicate over the indexes of its columns and searches for a file with a verdict that
+excludes an outcome of one of its rows.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Kind = Callable[[str], Index | None]
 
 @dataclass
 class World:
-    """Some files, and for which columns of which of them the summary is lost."""
+    """Some files, and the files and columns with a lost summary."""
 
     files: list[list[dict[str, Any]]]
     lost: set[tuple[int, str]] = field(default_factory=set)
@@ -78,7 +78,7 @@ class World:
 
     @functools.cached_property
     def rows(self) -> list[tuple[dict[str, Any], Any]]:
-        """Each row that is unlike the others, with the numbers of the files that have it."""
+        """Each distinct row, with the numbers of the files that contain it."""
         found: dict[str, tuple[dict[str, Any], list[int]]] = {}
         for number, rows in enumerate(self.files):
             for row in rows:
@@ -87,7 +87,7 @@ class World:
 
     @functools.cached_property
     def types(self) -> dict[Index, pa.DataType]:
-        """The indexes, bound, each with the type that it stores; columns that a kind refuses have none of it."""
+        """The bound indexes with their stored types; columns that a kind does not support have none."""
         found: dict[Index, pa.DataType] = {}
         names = sorted({name for rows in self.files for row in rows for name in row})
         for index in (index for kind in self.kinds for name in names if (index := kind(name)) is not None):
@@ -102,7 +102,7 @@ class World:
 
     @functools.cached_property
     def metadata(self) -> FileMetadata:
-        """The files table of all indexes."""
+        """The file table with all indexes."""
         table = {"file": pa.array(range(len(self.files)))}
         for index, stored in self.types.items():
             lost = {i for i, name in self.lost if name in index.expressions()}
@@ -120,11 +120,11 @@ class World:
         if len(known) < len(found):
             return None
         merged = known[0] if len(known) == 1 else index.merge(known)
-        return index.for_files([merged], [len(rows) % 2 * 10**9])[0]  # every other file is a large one
+        return index.for_files([merged], [len(rows) % 2 * 10**9])[0]  # every other file is large
 
 
 def array_of(name: str, values: Sequence[Any]) -> pa.Array:
-    """Values as Arrow holds them; strings may hold what is not UTF-8."""
+    """Values in Arrow's form; strings may be invalid UTF-8."""
     kind = TYPES[name][1]
     if pa.types.is_string(kind):
         raw = [None if v is None else v.encode("utf-8", "surrogateescape") for v in values]
@@ -135,19 +135,19 @@ def array_of(name: str, values: Sequence[Any]) -> pa.Array:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The three verdicts of a predicate, one entry a file each."""
+    """The three verdicts of a predicate, with one entry for each file."""
 
     true: Mask
     false: Mask
     null: Mask
 
     def allows(self, outcome: bool | None) -> Mask:
-        """Where some row may have this outcome."""
+        """Mask of the files in which some row may have this outcome."""
         return self.null if outcome is None else self.true if outcome else self.false
 
 
 def verdict(predicate: p.Predicate, world: World) -> Verdict:
-    """What geoskip says."""
+    """The verdict of geoskip on a predicate."""
     columns = p.columns_of(predicate)
     files = world.metadata
     problems: list[str] = []
@@ -159,7 +159,7 @@ def verdict(predicate: p.Predicate, world: World) -> Verdict:
 
 
 def violations(predicate: p.Predicate, world: World, said: Verdict) -> Iterator[str]:
-    """Every row whose outcome its file's verdict excludes."""
+    """Describe every row with an outcome that its file's verdict excludes."""
     for row, files in world.rows:
         for outcome in outcomes(predicate, row):
             allowed = said.allows(outcome)[files]
@@ -168,7 +168,7 @@ def violations(predicate: p.Predicate, world: World, said: Verdict) -> Iterator[
 
 
 def sound(predicate: p.Predicate, world: World) -> Verdict:
-    """The verdict, after the check."""
+    """Check the verdict against all rows, and return it."""
     said = verdict(predicate, world)
     for found in violations(predicate, world, said):
         raise AssertionError(found)
@@ -176,7 +176,7 @@ def sound(predicate: p.Predicate, world: World) -> Verdict:
 
 
 def call(name: str, *args: p.Predicate, type: str | None = None, mode: str = "ANSI") -> p.Call:
-    """A call of one of Catalyst's own functions."""
+    """Create a call of one of Catalyst's own functions."""
     kinds = {"+": "Add", "-": "Subtract", "negative": "UnaryMinus", "isnan": "IsNaN", "if": "If"}
     kinds |= {"coalesce": "Coalesce", "date_add": "DateAdd", "date_sub": "DateSub"}
     kinds |= {"substring": "Substring", "instr": "StringInstr", "locate": "StringLocate", "rlike": "RLike"}
@@ -196,7 +196,7 @@ def _plus(op: str, left: p.Predicate, right: p.Predicate, mode: str = "ANSI", ty
 
 
 def expressions(name: str) -> list[tuple[p.Predicate, list[p.Literal]]]:
-    """Expressions over a column that MinMax sees through, each with literals to compare it with."""
+    """Expressions over a column that MinMax supports, each with literals to compare it with."""
     column = COLUMNS[name]
     kind = TYPES[name][0]
     found: list[tuple[p.Predicate, list[p.Literal]]] = [(column, _literals(kind, *POOLS[name]))]
@@ -273,7 +273,7 @@ PATTERNS = ["%", "a%", "a%%", "a!%%", "a!_b%", "ab_%", "a%b", "abc", "\ufffd%", 
 
 
 def leaves(name: str) -> Iterator[p.Predicate]:
-    """Every leaf shape over one column."""
+    """Every shape of leaf over one column."""
     column = COLUMNS[name]
     for expression, literals in expressions(name):
         for op, literal in itertools.product(("=", "<=>", "<", "<=", ">", ">="), literals):
@@ -296,7 +296,7 @@ def leaves(name: str) -> Iterator[p.Predicate]:
 
 
 def canned(name: str, *kinds: Kind) -> World:
-    """Files named by their state, for one column: empty, all null, one value (with and without null), pairs, lost."""
+    """Files named by their state for one column: empty, all null, one value with or without null, pairs."""
     pool = POOLS[name]
     states: list[list[Any]] = [[], [None], [None, None], pool]
     for value in pool:

@@ -1,4 +1,4 @@
-"""Tables of Iceberg, and the files that Spark reads of them."""
+"""Iceberg tables, and the files that Spark reads from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kept = Callable[..., Any]
 
 
 def make(spark: Any, table: str, *, by: str = "", **properties: str) -> str:
-    """A table of four files with ``temp`` 0..9, 10..19, 20..29 and 30..39, each cut by partitions."""
+    """Create a table of four files with ``temp`` 0..9, 10..19, 20..29 and 30..39, split by partitions."""
     options = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
     spark.sql(
         f"CREATE TABLE {table} (temp BIGINT, half BIGINT, name STRING) USING iceberg "
@@ -36,7 +36,7 @@ def add(spark: Any, table: str, start: int, end: int) -> None:
 
 
 def scans(frame: Any) -> list[set[str]]:
-    """The data files that each executed scan of Iceberg had read, by the tasks that Spark was given."""
+    """The data files of each executed Iceberg scan, from the tasks that Spark got."""
 
     def of(plan: Any) -> Iterator[set[str]]:
         name = plan.getClass().getSimpleName()
@@ -59,7 +59,7 @@ def scans(frame: Any) -> list[set[str]]:
 
 
 def kept_files(spark: Any, query: str | Callable[[], Any], **arguments: Any) -> Any:
-    """Files that a query's scans read, and all of the table, its rows the same on and off; of one scan, the pair."""
+    """Count a query's files read and all files, after checking its rows with geoskip on and off."""
     ask = (lambda: spark.sql(query, **arguments)) if isinstance(query, str) else query
     with geoskip.disabled(spark):
         off = rows_of(ask())
@@ -85,12 +85,12 @@ def version(spark: Any, table: str) -> int:
 
 
 def iceberg(spark: Any, table: str) -> Any:
-    """The table as Iceberg's own interface has it."""
+    """Load the table through Iceberg's own interface."""
     return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
 def delete_by_name(spark: Any, table: str, name: str) -> None:
-    """Delete the rows of a name by an equality delete, which Spark itself does not write."""
+    """Delete the rows of a name by an equality delete, which Spark itself cannot write."""
     jvm, own = spark._jvm, iceberg(spark, table)
     ids = spark.sparkContext._gateway.new_array(jvm.int, 1)
     ids[0] = own.schema().findField("name").fieldId()

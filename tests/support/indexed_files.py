@@ -1,4 +1,4 @@
-"""Folders of Parquet files with metadata that a test writes by itself, without Spark and without a build."""
+"""Folders of Parquet files with metadata that a test writes itself, without Spark and without a build."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_indexed(
     written: bool = False,
     **source: Any,
 ) -> ParquetStore:
-    """Write tables as Parquet files, unless they are, and metadata as a build through Spark records them."""
+    """Write tables as Parquet files, unless they exist, and metadata as recorded by a build through Spark."""
     if not written:
         write_files(folder, tables)
     reader = Reader(PARQUET, {}, settings, "")

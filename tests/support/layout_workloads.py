@@ -1,8 +1,8 @@
-"""Data, queries and the judge of layouts: how many files points and ranges read, by the true bounds of each file.
+"""Data, queries and a measure for layouts: the files that points and ranges read, by true bounds.
 
-Every layout is judged alike, whoever wrote it. A query reads a file where all its columns' ranges meet the least and
-greatest value that the file holds. Columns are whole numbers here, the places of their values among the distinct ones,
-so that bounds of long strings are not cut short.
+All layouts are measured in the same way. A query reads a file if the ranges of all its columns meet the least and
+greatest value in the file. Columns are integers here, the ranks of their values among the distinct ones, so that bounds
+of long strings are not truncated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = tuple(f"{kind}, {where}" for where in ("one column", "all columns") for 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Some queries: shape (queries, columns), inclusive; a column that a query leaves out has all its values."""
+    """Queries as arrays of shape (queries, columns), inclusive; an unused column has its whole range."""
 
     low: Ints
     high: Ints
@@ -48,7 +48,7 @@ class LayoutWorkload:
 
 
 def codes_of(column: pa.ChunkedArray, distinct: pa.Array) -> Ints:
-    """The place of each value among the distinct ones, which are ascending."""
+    """The rank of each value among the distinct ones, which are ascending."""
     return np.asarray(pc.index_in(column, value_set=distinct).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
@@ -59,11 +59,11 @@ def distinct_of(column: pa.ChunkedArray) -> pa.Array:
 
 
 def ranges(codes: Ints, kind: str, *, queries: int = QUERIES, seed: int = 17) -> Ranges:
-    """Seeded queries over rows of shape (columns, rows).
+    """Create seeded queries over rows of shape (columns, rows).
 
-    A point is a value of a row drawn at random, all of whose values a point on all columns has. A range on one column
-    holds the share of its rows and begins anywhere; on all columns it holds the share of each column's rows, about a
-    row drawn at random.
+    A point has the values of a row drawn at random, of one column or of all columns. A range on one column contains its
+    share of the rows and begins anywhere; on all columns it contains the share of each column's rows, around a row
+    drawn at random.
     """
     random = np.random.default_rng(seed)
     columns, rows = codes.shape
@@ -95,14 +95,14 @@ def bounds_of_files(codes: Ints, files: Ints) -> tuple[Ints, Ints]:
 
 
 def files_read(queries: Ranges, low: Ints, high: Ints) -> NDArray[np.int64]:
-    """The number of files that each query reads, by bounds of shape (files, columns)."""
+    """The number of files that each query reads, from bounds of shape (files, columns)."""
     return np.asarray(_meets(queries, low, high).sum(axis=1))
 
 
 def share_read(queries: Ranges, low: Ints, high: Ints, rows: Ints) -> float:
-    """The mean share of the rows that lie in files that queries read: of the files, where these are even.
+    """The mean share of the rows in the files that queries read; if all files are equal, of the files.
 
-    A layout that puts half of the rows into one file would else be the best of all by files.
+    Counting files would favour a layout that puts half of the rows into one file.
     """
     return float((_meets(queries, low, high) @ rows).mean() / rows.sum())
 
@@ -113,7 +113,7 @@ def _meets(queries: Ranges, low: Ints, high: Ints) -> NDArray[np.bool_]:
 
 
 def files_needed(queries: Ranges, codes: Ints, files: int) -> NDArray[np.float64]:
-    """The files that would hold each query's rows and no others: rows needed by rows a file, at least 1."""
+    """The least number of files for each query's rows: rows needed by rows per file, at least 1."""
     found = np.empty(len(queries.low))
     for number, (low, high) in enumerate(zip(queries.low, queries.high, strict=True)):
         found[number] = ((codes >= low[:, None]) & (codes <= high[:, None])).all(axis=0).sum()
@@ -123,7 +123,7 @@ def files_needed(queries: Ranges, codes: Ints, files: int) -> NDArray[np.float64
 def written_bounds(
     paths: Sequence[Path], columns: Sequence[str], distinct: Sequence[pa.Array]
 ) -> tuple[Ints, Ints, Ints]:
-    """The bounds of written files, as codes, by their values and not by their footers, and their numbers of rows."""
+    """Bounds of written files as codes, from their values instead of footers, and their row counts."""
     low, high, rows = [], [], []
     for path in paths:
         held = pq.read_table(path, columns=list(columns), partitioning=None)
@@ -141,16 +141,16 @@ ROWS = 128_000
 
 @cache
 def uniform() -> pa.Table:
-    """Impala's experiment: four columns of uniform random numbers."""
+    """The experiment of Impala: four columns of uniform random numbers."""
     random = np.random.default_rng(1)
     return pa.table({name: random.integers(1_000_000_000, size=ROWS) for name in "abcd"})
 
 
 @cache
 def skewed() -> pa.Table:
-    """Four columns by Zipf's law: of the first values one row in four to one in ten has, and of the last one has each.
+    """Four columns by Zipf's law: the commonest value has one row in four to ten, the rarest one row.
 
-    Which values are frequent is shuffled, so that they are not the least.
+    Ranks are shuffled, so that frequent values are not the least.
     """
     random = np.random.default_rng(2)
     names = random.permutation(1_000_000)
@@ -160,7 +160,7 @@ def skewed() -> pa.Table:
 
 @cache
 def prefixed() -> pa.Table:
-    """Strings whose first sixty bytes are nearly all alike."""
+    """Strings with nearly equal prefixes of sixty bytes."""
     random = np.random.default_rng(3)
     hosts = [f"https://storage.example.com/warehouse/production/tenants/{'x' * 8}/{n:02}" for n in range(3)]
     columns = {}
@@ -172,7 +172,7 @@ def prefixed() -> pa.Table:
 
 @cache
 def zip_codes() -> pa.Table:
-    """The zip codes, shuffled; the few without a county are of one without a name."""
+    """The zip codes, shuffled; a missing county is an empty name."""
     rows = read("zipcodes")
     rows = rows.set_column(rows.schema.get_field_index("county"), "county", pc.fill_null(rows["county"], ""))
     return rows.take(np.random.default_rng(4).permutation(len(rows)))

@@ -1,4 +1,4 @@
-"""What the tests of mapped functions share: calls as Catalyst's translation makes them, and files of few rows."""
+"""Helpers for tests of mapped functions: calls as from Catalyst's translation, and files of few rows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ CATALYST = "org.apache.spark.sql.catalyst.expressions."
 
 
 def python(function: Callable[..., Any], *args: Any, type: str = "string", name: str | None = None) -> Call:
-    """A call of a Python function, under its own name or another; plain values become literals."""
+    """Create a call of a Python function, under its own name or another; plain values become literals."""
     return Call(name or function.__name__, _wrapped(args), f"python:{identity(function)}", ("eval:100",), type)
 
 
 def spark(kind: str, name: str, *args: Any, type: str = "boolean", flags: tuple[str, ...] = ()) -> Call:
-    """A call of one of Catalyst's own functions."""
+    """Create a call of one of Catalyst's own functions."""
     return Call(name, _wrapped(args), CATALYST + kind, flags, type)
 
 
 def literal(value: Any) -> Literal:
-    """A literal with the type that Spark gives such a value."""
+    """Create a literal with the type that Spark gives such a value."""
     kinds = {bool: "boolean", int: "int", float: "double", str: "string"}
     return Literal(value, kinds.get(value.__class__))
 
@@ -38,12 +38,12 @@ def _wrapped(args: Sequence[Any]) -> tuple[Predicate, ...]:
 
 
 def metadata(index: Index, files: Sequence[Sequence[pa.Array]], kinds: Sequence[str]) -> FileMetadata:
-    """What an index (bound) stores of files, each given by an array an expression of Spark's types ``kinds``."""
+    """Metadata of a bound index for files with one array for each expression, of Spark's types ``kinds``."""
     return together((index, files, kinds))
 
 
 def together(*stored: tuple[Index, Sequence[Sequence[pa.Array]], Sequence[str]]) -> FileMetadata:
-    """What several indexes store of the same files."""
+    """Metadata of several indexes for the same files."""
     table = {}
     for index, files, kinds in stored:
         columns = [
@@ -56,7 +56,7 @@ def together(*stored: tuple[Index, Sequence[Sequence[pa.Array]], Sequence[str]])
 
 
 def kept(node: Predicate, index: Index | Sequence[Index], files: FileMetadata) -> list[bool]:
-    """Which files a condition keeps; a rule that fails is an error here."""
+    """The files that a condition keeps; an exception of a rule is an error here."""
 
     def problem(text: str) -> None:
         raise AssertionError(text)
@@ -66,9 +66,9 @@ def kept(node: Predicate, index: Index | Sequence[Index], files: FileMetadata) -
 
 
 def files_kept(frame: Any, conditions: Iterable[str]) -> dict[str, int]:
-    """How many files of a DataFrame (of files alone) each condition reads: none that holds a row for which it is TRUE.
+    """Count the files that each condition reads in a DataFrame; no matching row may be lost.
 
-    What Spark makes of the conditions for the rows, it says in one query with geoskip off.
+    Spark evaluates the conditions for the rows in one query with geoskip off.
     """
     import geoskip
 

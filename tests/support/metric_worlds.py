@@ -1,4 +1,4 @@
-"""Files of points, distances as queries spell them, and the check that every test of MetricDist makes."""
+"""Files of points, distances in the forms of queries, and the check of every MetricDist test."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ARROW = {"double": pa.float64(), "int": pa.int32(), "bigint": pa.int64(), "strin
 ARROW |= {"array<double>": pa.list_(pa.float64()), "array<string>": pa.list_(pa.string())}
 
 
-# ---- distances as queries spell them, and what they are for a row
+# ---- distances in the forms of queries, and their values for a row
 
 
 class Overflow(Exception):
-    """Arithmetic that throws."""
+    """Arithmetic overflow that throws."""
 
 
 def catalyst(kind: str, *args: p.Predicate, name: str = "", type: str = "double", mode: str = "ANSI") -> p.Call:
@@ -89,7 +89,7 @@ def greatest(columns: list[p.Column], point: tuple[Any, ...], mode: str) -> p.Pr
 
 
 def value(node: p.Predicate, row: dict[str, Any]) -> Any:
-    """What Spark computes: doubles as IEEE says, whole numbers that throw or wrap around."""
+    """The value in Spark: doubles by IEEE 754, integers that throw or wrap around."""
     match node:
         case p.Column(name):
             return row[name]
@@ -139,7 +139,7 @@ _REAL: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class World:
-    """Files of rows, an index over their columns, and what of it is lost."""
+    """Files of rows, an index over their columns, and the file with a lost summary."""
 
     index: MetricDist
     kinds: tuple[str, ...]
@@ -165,7 +165,7 @@ class World:
 
 
 def world(metric: str, kinds: tuple[str, ...], files: list[Any], *, origins: Any = 3, cut: int = 1) -> World:
-    """A world whose origins are chosen from all rows, through JSON as metadata keep them."""
+    """A world with pivots chosen from all rows, passed through JSON like those in metadata."""
     names = tuple(f"c{i}" for i in range(len(kinds)))
     columns = [p.Column(name, kind) for name, kind in zip(names, kinds, strict=True)]
     index: Any = MetricDist(*names, metric=metric, origins=origins).bind(columns)
@@ -179,7 +179,7 @@ def world(metric: str, kinds: tuple[str, ...], files: list[Any], *, origins: Any
 
 
 def verdicts(predicate: p.Predicate, distance: p.Predicate, some: World) -> dict[bool | None, Mask]:
-    """What geoskip says of a predicate over the distance, written as the column d."""
+    """The verdicts of geoskip on a predicate over the distance, which is written as the column d."""
     problems: list[str] = []
     label = Labeller([some.index], report=problems.append)
     node = p.normalise(p.transform(predicate, lambda vertex: distance if vertex == D else vertex))
@@ -191,7 +191,7 @@ def verdicts(predicate: p.Predicate, distance: p.Predicate, some: World) -> dict
 
 
 def sound(predicate: p.Predicate, distance: p.Predicate, some: World, of: Callable[[tuple[Any, ...]], Any]) -> Mask:
-    """The verdict TRUE, after the check that no row contradicts one of the three."""
+    """The verdict TRUE, after checking that no row contradicts one of the three verdicts."""
     said = verdicts(predicate, distance, some)
     for number, rows in enumerate(some.files):
         for row in rows:
@@ -205,7 +205,7 @@ def sound(predicate: p.Predicate, distance: p.Predicate, some: World, of: Callab
 
 
 def conditions(numbers: st.SearchStrategy[Any]) -> st.SearchStrategy[p.Predicate]:
-    """Predicates over d."""
+    """Strategy of predicates over d."""
     literals = numbers.map(lambda number: p.Literal(number, "double"))
     compared = st.builds(p.Comparison, st.sampled_from(["=", "<=>", "<", "<=", ">", ">="]), st.just(D), literals)
     between = st.builds(lambda a, b: p.And((p.Comparison(">=", D, a), p.Comparison("<=", D, b))), literals, literals)

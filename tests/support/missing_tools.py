@@ -1,4 +1,4 @@
-"""Tools that some tests need beside the packages of the environment."""
+"""Tools that some tests need in addition to Python packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def without(tool: str, way_out: str) -> NoReturn:
-    """Skip the test for want of a tool; in CI, where the tool is to be had, let it fail."""
+    """Skip the test because a tool is missing; in CI, where it can be installed, fail."""
     why = f"no {tool}: {way_out}"
     if os.environ.get("CI"):
         pytest.fail(f"{why} (CI is set, so tests are not skipped for want of a tool)")

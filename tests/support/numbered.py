@@ -1,7 +1,7 @@
-"""A dataset without an engine, its verbs, and what must hold of its metadata at any time.
+"""A dataset without an engine, its verbs, and the invariants of its metadata.
 
-The dataset is a folder of files that hold a number each, and its index the least number: what tests.lifecycle and
-test_crashes stand on.
+The dataset is a folder of files with one number each, and its index stores the least number; tests.lifecycle and
+test_crashes use it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.storing import HEADER, entry
 
 
 class Numbers:
-    """A folder of files ``<name>.txt`` with a number each, as :class:`geoskip.lifecycle.refresh.DatasetAccess`."""
+    """A folder of files ``<name>.txt`` with one number each, as a ``DatasetAccess``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ class Numbers:
 
 
 def write(folder: Path, name: str, number: int) -> None:
-    """A file, at once and for good."""
+    """Write a file atomically."""
     half = folder / f".{name}.half"
     half.write_text(str(number))
     half.replace(folder / f"{name}.txt")
@@ -121,7 +121,7 @@ VERBS: dict[str, Callable[[Store, Numbers], Any]] = {
 
 
 def check_reader(store: Store, data: Numbers) -> None:
-    """The latest snapshot is whole, has no file twice, and says of files that are as they were what is in them."""
+    """Check that the latest snapshot is complete, has no file twice, and is right for unchanged files."""
     snapshot = latest(store)
     if snapshot is None:
         return
@@ -140,18 +140,19 @@ def check_reader(store: Store, data: Numbers) -> None:
 
 
 def check_complete(store: Store, data: Numbers) -> None:
-    """Every file that is there has one row, with a summary of each index that no verb of the test deletes."""
+    """Check that every file has one row, with a summary of each index that no verb of the test deletes."""
     snapshot = latest(store)
     assert snapshot is not None
     assert sorted(snapshot.files.column("path").to_pylist()) == data.listing().path.to_pylist()
     for used in snapshot.header.entries:
-        if used.name != "test_least(b)":  # what was refreshed while it was deleted has no summary of it
+        if used.name != "test_least(b)":  # a file that was refreshed while the index was deleted has no summary
             assert snapshot.files.column(used.name).null_count == 0, used.name
 
 
 def check_own(store: Store, data: Numbers, prefix: str) -> None:
-    """Nobody brings back what a writer's refresh has replaced: the rows of its files, which no other one writes to, are
-    of what is there now.
+    """Check that no other writer has restored rows that a writer's refresh replaced.
+
+    Nobody else writes to the files of this writer, so their rows must match the current files.
     """
     snapshot = latest(store)
     assert snapshot is not None
@@ -160,14 +161,14 @@ def check_own(store: Store, data: Numbers, prefix: str) -> None:
 
 
 def check_chain(store: Store) -> None:
-    """No two operations have made one snapshot: the update of one of them would be lost."""
+    """Check that no two operations have created one snapshot: the update of one would be lost."""
     made = [row.snapshot for row in history(store) if row.snapshot is not None]
     assert len(made) == len(set(made)), sorted(made)
     assert max(made) == store.latest()
 
 
 def check_clean(store: ParquetStore) -> None:
-    """After a vacuum nothing lies around that no snapshot names."""
+    """Check that after a vacuum the store has no file that no snapshot refers to."""
     folder = Path(store.location)
     identity = store.identity()
     assert identity is not None

@@ -1,4 +1,4 @@
-"""A folder of files with the values on which engines and Spark differ, indexed: for readers of whole datasets."""
+"""A folder of indexed files with values on which engines and Spark differ, for readers of datasets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNREAD = ("ns", "st", "u8")
 
 
 def odd_dataset(folder: Path) -> Path:
-    """Write twelve files of the rows of :func:`table`, with their ``number``, in partitions by number and day.
+    """Write twelve files with rows of :func:`table` and their ``number``, in partitions by number and day.
 
     Every other file has one value or null in all rows of a column, so that bounds differ from file to file.
     """
@@ -33,7 +33,7 @@ def odd_dataset(folder: Path) -> Path:
         some = some.append_column("number", pa.array([number] * _ROWS, pa.int32()))
         tables[f"part={number % 3}/day=2024-01-0{1 + number % 2}/{number}.parquet"] = some
     types = {**TYPES, "number": "int", "part": "int", "day": "date"}
-    # a partition's column of the name of one in the files would hide it
+    # a partition column would hide a file's column of the same name
     tables = {name: data.drop_columns(["day"]) for name, data in tables.items()}
     types = {name: kind for name, kind in types.items() if name not in _UNREAD}
     plain = [name for name in types if name not in ("part", "day")]
@@ -45,7 +45,7 @@ def odd_dataset(folder: Path) -> Path:
 
 
 def make_delta(folder: Path, **partitions: str) -> None:
-    """Make a Delta table of an indexed folder, with the types of its partition columns as Delta names them."""
+    """Turn an indexed folder into a Delta table, with Delta's names of the types of its partition columns."""
     aside = (folder / "_geoskip").rename(folder.parent / f"{folder.name} aside")
     schema = deltalake.Schema([deltalake.Field(name, kind) for name, kind in partitions.items()])
     by = {"partition_by": schema, "partition_strategy": "hive"} if partitions else {}
@@ -54,7 +54,7 @@ def make_delta(folder: Path, **partitions: str) -> None:
 
 
 def require_feature(folder: Path, *features: str, **configuration: str) -> None:
-    """Write the next entry of a Delta table's log, which demands features of its readers, and tells settings."""
+    """Append an entry to a Delta table's log that requires reader features and sets properties."""
     table = deltalake.DeltaTable(folder)
     about, entry = table.metadata(), folder / "_delta_log" / f"{table.version() + 1:020}.json"
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}

@@ -1,6 +1,6 @@
-"""A newcomer's folder of Parquet files: made, or read by a query that skips some of them.
+"""A user's own folder of Parquet files: create it, or run a query that skips some of them.
 
-``python -P tests/support/own_folder.py make FOLDER`` takes pyarrow alone, ``... query FOLDER`` geoskip with Spark.
+``python -P tests/support/own_folder.py make FOLDER`` needs only pyarrow, ``... query FOLDER`` geoskip with Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FILES, ROWS = 200, 500
 
 
 def make(folder: Path) -> None:
-    """Write orders, a file an hour, as some job may have left them."""
+    """Write orders, one file for each hour."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -29,7 +29,7 @@ def make(folder: Path) -> None:
 
 
 def query(folder: Path) -> None:
-    """Index a column and run a query, as the README does; raise SystemExit where no file was skipped."""
+    """Index a column and run a query, as in the README; raise SystemExit if no file was skipped."""
     import geoskip
     from geoskip import MinMax
 

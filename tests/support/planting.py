@@ -1,8 +1,9 @@
 """Plant a wrong rule at a public seam, for the duration of a test.
 
 Seams are what an extension of geoskip would use: public methods of public classes, public functions, class attributes
-and rules registered for a function. They are named by the imported object, so a module can move and a private helper
-can be renamed; a seam that is gone fails the import, or raises :class:`NoSeam`, which no test takes for a catch.
+and rules registered for a function. They are referred to by the imported object, so that a module can move and a
+private helper can be renamed; a missing seam fails the import, or raises :class:`NoSeam`, which no test counts as
+detection.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PACKAGES = ("geoskip", "udf_mappings", "tests")
 
 
 class NoSeam(LookupError):
-    """What a mutant replaces is not there, or is not public."""
+    """The object that a mutant replaces does not exist, or is not public."""
 
 
 def _checked(owner: type[Any], name: str) -> Any:
@@ -62,7 +63,7 @@ def before(patch: pytest.MonkeyPatch, owner: type[Any], name: str, change: Calla
 
 
 def function(patch: pytest.MonkeyPatch, original: Any, change: Callable[..., Any]) -> None:
-    """Replace a public function, in the modules and tables that refer to it, by one that gets the original first."""
+    """Replace a public function wherever it is referred to, by one that gets the original first."""
     if isinstance(original, type) or getattr(original, "__name__", "_").startswith("_"):
         raise NoSeam(f"{original!r} is no public function")
 
@@ -76,7 +77,7 @@ def function(patch: pytest.MonkeyPatch, original: Any, change: Callable[..., Any
 
 
 def _exchanged(value: Any, original: Any, planted: Any) -> Any:
-    """A function, or a table that holds it, with another function in its place."""
+    """A function, or a table with it, with the function replaced by another."""
     if value is original:
         return planted
     if type(value) is tuple and any(_exchanged(each, original, planted) is not each for each in value):
@@ -101,12 +102,12 @@ def registered(patch: pytest.MonkeyPatch, original: Any, rule: Callable[..., Any
 
 
 def rewritten(patch: pytest.MonkeyPatch, owner: type[Any], change: Callable[[p.Predicate], p.Predicate]) -> None:
-    """Give an index other vertices than those of the query, of which its clause is then taken for that of these."""
+    """Pass changed vertices to an index, so that it returns their clause for those of the query."""
     before(patch, owner, "clause", lambda original, index, node: original(index, p.transform(node, change)))
 
 
 def summary(patch: pytest.MonkeyPatch, change: Callable[[str, Any], Any]) -> None:
-    """Read one field of all files' summaries as something else: ``change(field, array)``."""
+    """Replace one field of all files' summaries: ``change(field, array)``."""
 
     def read(original: Any, files: FileMetadata, index: str, field: str) -> Any:
         return change(field, original(files, index, field))
@@ -115,7 +116,7 @@ def summary(patch: pytest.MonkeyPatch, change: Callable[[str, Any], Any]) -> Non
 
 
 class Inverted(Clause):
-    """A clause that keeps what another skips, as no clause may be."""
+    """A clause that keeps the files that another one skips."""
 
     def __init__(self, clause: Clause) -> None:
         self.clause = clause

@@ -11,7 +11,7 @@ WRITERS = 4
 
 
 def race_to_create(location: str, files: int) -> list[list[str]]:
-    """Let all writers create the files ``sub/0``, ``sub/1``, ... at once; return the names that each one created."""
+    """Make all writers create the files ``sub/0``, ``sub/1``, ...; return the names that each created."""
     start = threading.Barrier(WRITERS)
 
     def write(writer: int) -> list[str]:

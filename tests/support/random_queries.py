@@ -1,4 +1,4 @@
-"""Random SQL conditions for tests through Spark, as trees that can be made smaller once they have failed."""
+"""Random SQL conditions for tests through Spark, as trees that can be reduced after a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tree:
         return self.pattern.format(*self.parts) if self.parts else self.pattern
 
     def smaller(self) -> Iterator[Tree]:
-        """Its parts, then the tree with one part replaced by what is in that."""
+        """Its parts, then the tree with one part replaced by a part of that part."""
         yield from self.parts
         for at, part in enumerate(self.parts):
             for less in part.smaller():
@@ -32,7 +32,7 @@ class Tree:
 
 
 def shrunk(tree: Tree, fails: Callable[[Tree], bool]) -> Tree:
-    """The smallest tree found within this one that still fails.
+    """The smallest tree found within this one for which the failure remains.
 
     >>> both = Tree("({} AND {})", (Tree("a"), Tree("NOT ({})", (Tree("b"),))))
     >>> str(shrunk(both, lambda tree: "b" in str(tree)))
@@ -44,7 +44,7 @@ def shrunk(tree: Tree, fails: Callable[[Tree], bool]) -> Tree:
 
 
 class Queries:
-    """Random conditions over the columns of tests/spark/test_random.py, each safe to evaluate on every row."""
+    """Random conditions over the columns of tests/spark/test_random.py, safe to evaluate on every row."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -103,7 +103,7 @@ class Queries:
         if shape < 0.75:
             count = rng.choice([1, 3, 12])
             several = ", ".join([value, *(str(near + i) for i in range(count))])
-            # of NaN in a large set with NULL, Spark's interpreter says FALSE and its compiled code NULL
+            # for NaN in a large set with NULL, Spark's interpreter returns FALSE and its compiled code NULL
             odd = count == 12 and re.search(r"\b[xf]\b", column)
             return f"{column} {rng.choice(['IN', 'NOT IN'])} ({several}{rng.choice(['', '' if odd else ', NULL'])})"
         if shape < 0.9:
@@ -111,7 +111,7 @@ class Queries:
         return f"{column} IS {rng.choice(['', 'NOT '])}NULL"
 
     def computed(self, near: int) -> list[tuple[str, str]]:
-        """Functions that MinMax sees through, each with a value near its results."""
+        """Functions that MinMax supports, each with a value near its results."""
         return [
             ("x * 1.8D + 32", f"{near * 1.8 + 32}D"),
             ("abs(10 - x)", str(abs(10 - near))),

@@ -1,13 +1,13 @@
-"""Run the Python and shell blocks of the README and the guides, and compare their output with the text below.
+"""Run Python and shell blocks of the README and the guides, and compare their output with the text.
 
     python -P tests/support/readme.py "Quick start"
 
-runs the blocks of one section of the README. It needs the standard library and what the blocks import, so that it runs
-where nothing but geoskip's wheel is installed. Figures written with ``~`` stand for any figure of such a unit, and a
-last line of ``...`` for further lines; all else is compared literally.
+runs the blocks of one section of the README. It needs the standard library and the imports of the blocks, so that it
+runs with only geoskip's wheel installed. A figure written with ``~`` matches any figure of that unit, and a last line
+of ``...`` matches further lines; everything else is compared literally.
 
-A page with shell blocks runs in a new folder. ``geoskip`` is the command of this Python, and what it writes to standard
-error counts as printed.
+A page with shell blocks runs in a new folder. ``geoskip`` is the command of this Python, and its standard error counts
+as printed.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ def _line_matches(line: str, expected: str) -> bool:
 
 
 def run(page: Path = README, section: str | None = None, *, after: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Run the blocks as a notebook does, and return the names that they define.
+    """Run the blocks as in a notebook, and return the names that they define.
 
     Parameters
     ----------
     page, section
-        The Markdown file, and one of its sections; all of them where none is given.
+        The Markdown file, and one of its sections; by default all sections.
     after
-        The names that an earlier page defined. They are copied.
+        The names that an earlier page defined, which are copied.
     """
-    names: dict[str, Any] = {**(after or {}), "__name__": "__main__"}  # what is defined there goes to workers by value
+    names: dict[str, Any] = {**(after or {}), "__name__": "__main__"}  # objects defined there are pickled by value
     all_blocks = list(_blocks(page, section))
     with contextlib.ExitStack() as stack:
         if any(language == "shell" for language, _, _ in all_blocks):
@@ -86,7 +86,7 @@ def run(page: Path = README, section: str | None = None, *, after: dict[str, Any
 
 
 def _python(code: str, page: Path, names: dict[str, Any]) -> str:
-    """What a block of Python prints; it defines names."""
+    """The output of a Python block, which may define names."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(compile(code, str(page), "exec", dont_inherit=True), names)
@@ -94,7 +94,7 @@ def _python(code: str, page: Path, names: dict[str, Any]) -> str:
 
 
 def _shell(code: str) -> str:
-    """What a block of the shell prints."""
+    """The output of a shell block."""
     environment = {**os.environ, "COLUMNS": "100", "PYTHONPATH": str(README.parent)}
     script = _SHELL.format(python=shlex.quote(sys.executable), code=code)
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=False)

@@ -1,8 +1,8 @@
 """Names of Sedona's functions without a mapping, each with the reason.
 
-Nothing is lost by a function without a mapping: it keeps every file. An index over the very expression serves any of
-those that make a geometry (``GeoBox("ST_GeomFromGeoHash(code, 5)")``), and ``MinMax`` or ``ValueList`` over it those
-that measure or name one (``MinMax("ST_Area(geom)")``, ``ValueList("ST_GeometryType(geom)")``).
+A function without a mapping loses nothing: it keeps every file. An index over the expression itself serves those that
+create a geometry (``GeoBox("ST_GeomFromGeoHash(code, 5)")``); ``MinMax`` or ``ValueList`` over it serves those that
+measure or name one (``MinMax("ST_Area(geom)")``, ``ValueList("ST_GeometryType(geom)")``).
 """
 
 from __future__ import annotations

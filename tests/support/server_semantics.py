@@ -1,4 +1,4 @@
-"""What a search server makes of a query, in a few lines; and the keys that documents of some files have."""
+"""Evaluation of queries as in a search server, and the keys in documents of some files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Documents = tuple[list[dict[str, Any]], dict[str, KeyField]]
 
 
 def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:
-    """Does a document match, by the server's rules? A member that is missing matches no range and no term."""
+    """Test whether a document matches by the server's rules; a missing member matches no range or term."""
     ((kind, inside),) = query.items()
     match kind:
         case "match_all":
@@ -62,12 +62,12 @@ def _lies(value: Any, limits: dict[str, Any]) -> bool:
 
 
 def _placed_at(value: Any) -> Any:
-    """Where a server has a value in its order: -0.0 is below 0.0."""
+    """Sort key of a value in a server's order: -0.0 is below 0.0."""
     return (value, math.copysign(1.0, value)) if type(value) in (int, float) else value
 
 
 def _values(document: Any, path: str) -> list[Any]:
-    """The values of a member: all of them where there are several."""
+    """The values of a member, which may be an array."""
     for name in path.split("."):
         document = (document or {}).get(name)
     return document if isinstance(document, list) else [] if document is None else [document]
@@ -81,7 +81,7 @@ def _placed(above: list[str], last: str, one: Any) -> dict[str, Any]:
 
 
 def documents_of(files: FileMetadata, types: dict[Index, pa.DataType]) -> Documents:
-    """The keys of some files, and where they are."""
+    """The keys in the documents of some files, and the fields that hold them."""
     table = files.table()
     found: list[dict[str, Any]] = [{} for _ in range(len(files))]
     fields = {}
@@ -96,14 +96,14 @@ def documents_of(files: FileMetadata, types: dict[Index, pa.DataType]) -> Docume
 
 
 def clauses(predicate: p.Predicate, indexes: list[Index]) -> Iterator[Clause]:
-    """What represents that the predicate is TRUE, FALSE or NULL."""
+    """The clauses for the predicate being TRUE, FALSE and NULL."""
     label = Labeller(indexes)
     node = canonical(predicate)
     yield from (label.true(node), label.false(node), label.null(node))
 
 
 def compare(clause: Clause, files: FileMetadata, documents: Documents) -> bool | None:
-    """Is a clause's query exact? None where there is no query. It keeps what the clause keeps in any case."""
+    """Check that a clause's query keeps the clause's files, and return whether it is exact, or None."""
     rows, fields = documents
     found = translate(clause, fields)
     if found is None:

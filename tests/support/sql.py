@@ -1,4 +1,4 @@
-"""A small SQL reader for the tables of effects: conditions over typed columns, as geoskip's predicates."""
+"""SQL parser for the tables of effects: conditions over typed columns, as geoskip's predicates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
 
 class Reader:
-    """Reads one condition; literals take the type of what they are compared with."""
+    """Parser of one condition; literals take the type of the other operand."""
 
     def __init__(self, text: str, types: dict[str, str]) -> None:
         self.types = types
@@ -27,7 +27,7 @@ class Reader:
             raise ValueError(f"cannot read {text}")
 
     def condition(self) -> p.Predicate:
-        """The whole text."""
+        """Parse the whole text."""
         found = self._or()
         assert not self.tokens, f"left over: {self.tokens}"
         return found
@@ -153,7 +153,7 @@ class Reader:
 
 
 def _spatial(name: str, args: tuple[p.Predicate, ...]) -> p.Predicate:
-    """A call of a shapely-backed function; of texts it makes literals."""
+    """Create a call of a shapely-backed function; text arguments become literals."""
     match name, args:
         case "st_geomfromtext", (p.Literal(str() as text),):
             return p.Literal(shapely.from_wkt(text), "geometry")
@@ -162,7 +162,7 @@ def _spatial(name: str, args: tuple[p.Predicate, ...]) -> p.Predicate:
 
 
 def _like(child: p.Predicate, pattern: str) -> p.Predicate:
-    """As Spark's optimizer leaves it: a pattern with one % or two around a text is no LIKE any more."""
+    """Create LIKE as Spark's optimizer does: a text with % only at its ends becomes a simpler condition."""
     start, *rest = pattern.split("%")
     if "_" in pattern or "\\" in pattern or len(rest) > 2:
         return p.Like(child, pattern)
@@ -183,5 +183,5 @@ def _like(child: p.Predicate, pattern: str) -> p.Predicate:
 
 
 def read(text: str, types: dict[str, str]) -> p.Predicate:
-    """One condition."""
+    """Parse one condition."""
     return Reader(text, types).condition()

@@ -1,7 +1,7 @@
-"""SQL of every shape over the view ``t`` of tests/spark/test_shapes.py, and how many files its scans keep.
+"""SQL of every shape over the view ``t`` of test_shapes.py, and the number of files that scans keep.
 
 ``t`` has four files, ``temp`` 0..8, 10..18, 20..28 and 30..38, each with one NULL; ``plain_t`` has no metadata. The
-views ``hot`` and ``hotter`` and the global one, ``hot_everywhere``, are over ``t``.
+views ``hot`` and ``hotter`` and the global view ``hot_everywhere`` are over ``t``.
 """
 
 from __future__ import annotations

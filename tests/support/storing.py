@@ -1,7 +1,7 @@
-"""Stores to test, and what tests put into them.
+"""Stores to test, and the contents that tests write to them.
 
-A store of one's own joins :data:`STORES` as a function of an empty folder; two calls with one folder are two handles
-of the same metadata.
+To test a store of your own, add a function of an empty folder to :data:`STORES`; two calls with one folder return two
+handles of the same metadata.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.readme import README, blocks
 @index
 @dataclass(frozen=True)
 class Least(Index):
-    """The least value; what the tests of stores need of an index."""
+    """Index of the least value, with only what the tests of stores need."""
 
     column: str
     kind: ClassVar[str] = "test_least"
@@ -42,7 +42,7 @@ class Least(Index):
 
 
 class ByteFolder:
-    """A folder of bytes in memory whose parts must be copied to be read: a distant file system."""
+    """A folder of bytes in memory, like a remote file system: parts must be copied to be read."""
 
     def __init__(self, cache: Path) -> None:
         self.location, self.cache, self.files = "bytes:", cache, {}
@@ -92,7 +92,7 @@ def byte_folder(path: Path) -> ByteFolder:
 
 @functools.cache
 def guides() -> Callable[[Path], Store]:
-    """The class of the guide's block about a store of your own."""
+    """The store class in the guide's block about a store of your own."""
     page = README.parent / "examples" / "guides" / "metadata_stores_and_encryption.md"
     block = next(block for block, _ in blocks(page) if "(Store):" in block)
     names: dict[str, Any] = {"pa": pa}
@@ -150,7 +150,7 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
 
 
 def append(store: Store, name: str, times: int) -> None:
-    """Add a file to the latest snapshot, again and again."""
+    """Add a file to the latest snapshot, several times."""
     for i in range(times):
         while True:
             snapshot = store.load(store.latest())

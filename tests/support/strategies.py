@@ -21,12 +21,12 @@ SOAK = os.environ.get("GEOSKIP_EXAMPLES") == "other"
 
 
 def examples(number: int) -> int:
-    """The number of random examples for a test: all in ``make soak``, a quarter in the ordinary run."""
+    """The number of random examples for a test: all in ``make soak``, otherwise a quarter."""
     return number if SOAK else max(number // 4, 10)
 
 
 def some_of(items: Iterable[T], step: int) -> list[T]:
-    """All of a grid in ``make soak``, every so many in the ordinary run; tests that use it are marked hypothesis."""
+    """All of a grid in ``make soak``, else every ``step``-th; tests with it are marked hypothesis."""
     return [*items][:: 1 if SOAK else step]
 
 
@@ -39,17 +39,17 @@ def literals(name: str) -> st.SearchStrategy[p.Literal]:
 
 
 def _any_of(items: list[Any]) -> st.SearchStrategy[Any]:
-    return st.integers(0, len(items) - 1).map(lambda at: items[at])  # sampled_from would show them all in its repr
+    return st.integers(0, len(items) - 1).map(lambda at: items[at])  # the repr of sampled_from would list them all
 
 
 def _windows(name: str) -> st.SearchStrategy[list[Any]]:
-    """The values of a column in one file: nulls only, one value, or a stretch of its pool with or without null."""
+    """The values of a column in one file: only nulls, one value, or a range of its pool, maybe with null."""
     pool = POOLS[name]
     stretches = [pool[at : at + width] for at in range(len(pool)) for width in (1, 1, 2, 3)]
     return _any_of([*stretches, *([*some, None] for some in stretches), pool, *[[None]] * len(stretches)])
 
 
-# Made once: a strategy costs more to make than to draw from.
+# Created once: creating a strategy takes longer than drawing from it.
 _WINDOWS = {name: _windows(name) for name in COLUMNS}
 _COUNT = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
 _CHOICE = st.integers(0, 99)
@@ -65,7 +65,7 @@ def rows_of(draw: Any, names: tuple[str, ...]) -> list[dict[str, Any]]:
 
 @functools.cache
 def worlds(names: tuple[str, ...]) -> st.SearchStrategy[World]:
-    """Some files over these columns, one or two of their summaries lost now and then."""
+    """Strategy of some files over these columns, in which one or two summaries are sometimes lost."""
     files = st.lists(rows_of(names), min_size=1, max_size=5)
     cells = st.tuples(st.integers(0, 4), st.sampled_from(names))
     lost = st.one_of(*[st.just([])] * 3, st.lists(cells, max_size=2))
@@ -73,7 +73,7 @@ def worlds(names: tuple[str, ...]) -> st.SearchStrategy[World]:
 
 
 def _leaves(name: str) -> st.SearchStrategy[p.Predicate]:
-    """A leaf over one column, each shape as likely as it is common."""
+    """A leaf over one column, with common shapes more likely."""
     column = COLUMNS[name]
     compared, inside, plain = [], [], []
     for expression, values in _EXPRESSIONS[name]:

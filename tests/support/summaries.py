@@ -1,4 +1,4 @@
-"""Summaries and index names of a store, and a verb overtaken by others: of :mod:`tests.support.numbered`."""
+"""Summaries and index names of a store, and overtaken verbs: for :mod:`tests.support.numbered`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names(store: Store) -> list[str]:
 
 
 def overtaken(data: Numbers, *others: Any) -> None:
-    """Let others commit once while the next build is under way."""
+    """Let other writers commit once during the next build."""
 
     def once() -> None:
         data.while_building = lambda: None

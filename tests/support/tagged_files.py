@@ -1,8 +1,8 @@
-"""A Hadoop file system whose listings say etags, as those of object stores do: this machine's files under ``tagged:``.
+"""A Hadoop file system with etags in listings, as in object stores: local files under ``tagged:``.
 
-An etag is a digest of the content. The modification time is the same for all files and never changes, so that nothing
-but the etag tells a file from another of its size. It is compiled in the driver, as geoskip's own rule is, and put
-among the file systems that Hadoop keeps open; the tasks of a local master run in the same process.
+An etag is a digest of the content. The modification time is the same for all files and never changes, so that only the
+etag distinguishes files of one size. The class is compiled in the driver, like geoskip's own rule, and added to
+Hadoop's cache of file systems; the tasks of a local master run in the same process.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Located extends LocatedFileStatus implements EtagSource {
 
 @contextmanager
 def tagged_files(spark: Any) -> Iterator[Any]:
-    """The file system, open under ``tagged:///``."""
+    """Yield the file system, opened under ``tagged:///``."""
     system = _compiled(spark).getConstructors()[0].newInstance(_array(spark))
     with opened(spark, "tagged:///", system):
         yield system
@@ -130,7 +130,7 @@ _classes: dict[int, Any] = {}
 
 
 def _compiled(spark: Any) -> Any:
-    """The class, once a driver: Py4J would mistake another of its name for it."""
+    """Compile the class once in a driver: Py4J would confuse it with another one of its name."""
     key = id(spark.sparkContext._gateway)
     if key not in _classes:
         compiler = spark._jvm.org.codehaus.janino.SimpleCompiler()
@@ -142,7 +142,7 @@ def _compiled(spark: Any) -> Any:
 
 @contextmanager
 def opened(spark: Any, uri: str, system: Any, settings: dict[str, str] | None = None) -> Iterator[None]:
-    """Let Hadoop find a file system, made by hand, under its URI; its settings are its own."""
+    """Make Hadoop find a file system object under its URI; its settings are separate."""
     jvm = spark._jvm
     name = jvm.java.net.URI.create(uri)
     conf = jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
@@ -161,7 +161,7 @@ def opened(spark: Any, uri: str, system: Any, settings: dict[str, str] | None = 
     try:
         yield
     finally:
-        system.close()  # and it is forgotten
+        system.close()  # removes it from Hadoop's cache
 
 
 def _array(spark: Any, *values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Standard error as a terminal or a file, for what is shown there."""
+"""Standard error as a terminal or a file, to test what is shown there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 
 class Terminal(io.StringIO):
-    """Text that was written to a terminal."""
+    """Text written to a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def replaced_error_output(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> io.StringIO:
-    """What goes to standard error from now on; call it in the test, since pytest's own comes after fixtures."""
+    """Replace standard error; call it in the test, since pytest replaces it after fixtures."""
     monkeypatch.setattr(sys, "stderr", written := Terminal() if is_terminal else io.StringIO())
     return written

@@ -1,4 +1,4 @@
-"""Functions, and mappings of them of which each makes another mistake."""
+"""Functions and wrong mappings of them, each with a different mistake."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def forgets_a_value(node: Any, index: Any) -> Any:
 
 def null_is_none(node: Any, index: Any) -> Any:
     match node:
-        case IsNull(Call(_, (code,))):  # it is NULL for the empty text too
+        case IsNull(Call(_, (code,))):  # also NULL for the empty text
             return index.clause(IsNull(code))
 
 
