@@ -1,9 +1,9 @@
 """Checks of mappings and index types, by searching for rows that they would lose.
 
-Hypothesis draws rows by type and by hint (:mod:`geoskip.checking.strategies`), which are put into files: each alone, in
-pairs, close together and at random. The real function is evaluated for every row, and the mapping on the metadata of
-the files: for the function alone, compared with values that it has, for NULL, and under NOT. A file that is skipped
-though one of its rows makes the condition TRUE is a counter-example, and Hypothesis shrinks it.
+Hypothesis draws rows by type and by hint (:mod:`geoskip.checking.strategies`). These are grouped into files: each
+alone, in pairs, by neighbouring values and at random. The real function is evaluated for every row, and the mapping on
+the metadata of the files: for the function alone, for comparisons with its values, for NULL, and under NOT. A skipped
+file with a row for which the condition is TRUE is a counter-example, and Hypothesis shrinks it.
 
 A Python function needs no Spark: its results are converted as Spark does (soundness rule 6). Spark's own functions
 and those of the JVM and of Sedona are evaluated by Spark (:mod:`geoskip.spark.checking`). The extra
@@ -145,7 +145,7 @@ def check_index(
 
 
 def _require_hypothesis(name: str) -> None:
-    """Raise EnvironmentProblem where the package that draws rows is not installed."""
+    """Raise EnvironmentProblem if Hypothesis is not installed."""
     try:
         import_module("hypothesis")
     except ImportError:
@@ -155,7 +155,7 @@ def _require_hypothesis(name: str) -> None:
 
 
 def _plain(function: Any, name: str | None) -> tuple[Any, str | None]:
-    """The function to call; a SQL name is looked up among the functions with mappings or declarations."""
+    """The function to call; a SQL name is looked up among functions with mappings or declarations."""
     if not isinstance(function, str):
         return function, name
     registry = current()
@@ -201,7 +201,7 @@ def _search(
                     or nondeterministic_row(subject, own_seed)
                     or monotone(subject, own_seed)
                 )
-            limit = deadline if number else math.inf  # on a loaded machine the first round is judged whole, too
+            limit = deadline if number else math.inf  # on a loaded machine the first round also runs to its end
             counter_example = counter_example or lost_row(subject, indexes, tally, limit, own_seed)
             if counter_example is not None:
                 return counter_example
@@ -212,7 +212,7 @@ def _search(
 
 @dataclass(frozen=True)
 class CounterExample:
-    """One file that is skipped although a row of it matches; as a text, a table."""
+    """A file that is skipped although a row of it matches; printed as a table."""
 
     blame: str
     """The culprit: the name of a mapping, or of a property and its function."""
@@ -244,7 +244,7 @@ class CounterExample:
 
 @dataclass
 class Effect:
-    """The effect of a mapping; files are counted once for each condition."""
+    """Statistics of a mapping; files are counted once for each condition."""
 
     name: str
     indexes: dict[str, None] = field(default_factory=dict)
@@ -292,7 +292,7 @@ class MappingCheck:
 
     @property
     def ok(self) -> bool:
-        """True if neither a counter-example nor a problem was found."""
+        """Test whether neither a counter-example nor a problem was found."""
         return self.counter_example is None and not self.problems
 
     @property
@@ -345,7 +345,7 @@ class UnquotedText(str):
 
 
 def geometry_of(value: Any) -> Any:
-    """The geometry that a value is, or is as WKB; else None."""
+    """The geometry of a value that is a geometry or WKB, else None."""
     if isinstance(value, bytes):
         try:
             return shapely.from_wkb(value)

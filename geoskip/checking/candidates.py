@@ -1,6 +1,6 @@
 """Candidates to check, and synthetic files with their metadata.
 
-A candidate is a mapping, or a declaration, with the indexes that use it.
+A candidate is a mapping, or a function's declared properties, with the indexes that it uses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PAIRS, _GROUPS = 40, 60
 
 @dataclass(frozen=True)
 class IndexedExpression:
-    """An expression that an index may be over: its text, predicate, Spark type and values."""
+    """An expression that an index may be built over: its text, predicate, Spark type and values."""
 
     text: str
     predicate: Predicate
@@ -59,7 +59,7 @@ def expressions_of(subject: FunctionUnderTest, rows: Mapping[str, list[Any]]) ->
 
 
 class SyntheticFiles:
-    """Files formed of rows: single rows, pairs, groups that lie close together, random groups."""
+    """Files formed from rows: single rows, pairs, groups of neighbouring values, random groups."""
 
     def __init__(self, expressions: Sequence[IndexedExpression]) -> None:
         self.expressions = {expression.text: expression for expression in expressions}
@@ -86,7 +86,7 @@ class SyntheticFiles:
 def metadata_of(
     indexes: Sequence[Index], expressions: Mapping[str, IndexedExpression], files: Sequence[Sequence[int]]
 ) -> FileMetadata:
-    """Metadata of files given by row numbers; every other file is collected in two parts."""
+    """Metadata of files given by row numbers; some summaries are merged or come from statistics."""
     table: dict[str, pa.Array] = {"file": pa.array(range(len(files)))}
     for index in indexes:
         over = [expressions[text] for text in index.expressions()]
@@ -105,7 +105,7 @@ def metadata_of(
 
 
 def _summary_of(index: Index, kind: str, columns: Sequence[pa.Array], number: int) -> Summary | None:
-    """The summary of a file: some are taken from statistics if possible, and some in two parts."""
+    """The summary of a file: from statistics for every third file if possible, else for some in two parts."""
     if number % 3 == 2 and len(columns) == 1:
         summary = _summary_of_statistics(index, kind, columns[0])
         if summary is not None:
@@ -119,7 +119,7 @@ def _summary_of(index: Index, kind: str, columns: Sequence[pa.Array], number: in
 
 
 def _summary_of_statistics(index: Index, kind: str, column: pa.Array) -> Summary | None:
-    """The summary of a row group with these values from its Parquet statistics, in which NaN is left out."""
+    """The summary of a row group with these values, from its Parquet statistics, which ignore NaN."""
     values = [value for value in column.to_pylist() if value is not None and value == value]
     low, high = (physical_value(end) for end in ((min(values), max(values)) if values else (None, None)))
     if isinstance(low, str):  # physical values of text are bytes
@@ -128,7 +128,7 @@ def _summary_of_statistics(index: Index, kind: str, column: pa.Array) -> Summary
 
 
 def source_columns(kind: type[Index], over: Iterable[tuple[str, str, pa.DataType]]) -> list[SourceColumn]:
-    """Columns of an index by text, Spark's type and Arrow's; for GeoBox, WKB is a geometry."""
+    """Columns of an index by text, Spark's type and Arrow's; for GeoBox binary columns are geometries."""
     is_spatial = issubclass(kind, GeoBox)
     return [
         SourceColumn(text, "geometry" if is_spatial and name == "binary" else name, arrow) for text, name, arrow in over
@@ -136,7 +136,7 @@ def source_columns(kind: type[Index], over: Iterable[tuple[str, str, pa.DataType
 
 
 def _metadata_type(index: Index, over: Sequence[IndexedExpression]) -> pa.DataType:
-    """Type of an index's summaries; raises GeoskipError for expressions that it does not take."""
+    """Type of an index's summaries; raises GeoskipError for unsupported expressions."""
     return index.metadata_type(*source_columns(type(index), [(e.text, e.kind, e.values.type) for e in over]))
 
 
@@ -179,7 +179,7 @@ _METRICS = {
 
 
 def _indexes_for(kind: type, expressions: Sequence[IndexedExpression]) -> Iterator[Index]:
-    """Indexes of a type over some of the expressions, also with small parameters, bound to them."""
+    """Indexes of a type over some of the expressions, bound to them; some have small parameters."""
     concrete = [kind]
     if getattr(kind, "__abstractmethods__", None):
         concrete = [known for known in index_kinds().values() if issubclass(known, kind) and known.kind in _SIMPLE]
@@ -204,7 +204,7 @@ def _indexes_over(kind: type[Index], over: Sequence[IndexedExpression]) -> Itera
 
 
 def _prepare_index(index: Index, over: Sequence[IndexedExpression]) -> Index | None:
-    """Bind an index to expressions and prepare it; None if it is over others. Raises GeoskipError."""
+    """Bind an index to expressions and prepare it; None if it has other ones. Raises GeoskipError."""
     if list(index.expressions()) != [expression.text for expression in over]:
         return None
     _metadata_type(index, over)
@@ -241,12 +241,12 @@ class Candidate:
         summaries: Mapping[str, Any],
         clause: str,
     ) -> CounterExample:
-        """A file that the candidate skips, as it is shown.
+        """Describe a file that the candidate skips.
 
         Parameters
         ----------
         query, clause
-            The condition, and what the candidate makes of it.
+            The condition, and the candidate's clause for it.
         rows, lost
             The rows of the file, and the numbers of those that match.
         summaries
@@ -280,7 +280,7 @@ class Tally:
         Parameters
         ----------
         function, counter_example, seconds
-            The function's name, the rows that a mapping loses, if any, and the time that the check took.
+            The function's name, the counter-example if any, and the time that the check took.
         """
         effects = tuple(self.effects.values())
         return MappingCheck(
@@ -295,9 +295,9 @@ class Tally:
         )
 
     def clause(self, candidate: Candidate, node: Predicate, files: int) -> Clause | None:
-        """The clause of a candidate for a condition; an exception is a problem of its mapping.
+        """The clause of a candidate for a condition; an exception is recorded as a problem of its mapping.
 
-        As in a query, a rule is asked about its functions alone.
+        As in a query, a rule is called only for conditions with its functions.
 
         Parameters
         ----------
@@ -321,14 +321,14 @@ class Tally:
         return clause
 
     def lost_file(self, candidate: Candidate, clause: Clause, files: SyntheticFiles, matching: Mask) -> int | None:
-        """The smallest file that a clause skips although it matches, by number; None without one.
+        """The number of the smallest file that a clause skips although a row matches, or None.
 
         Parameters
         ----------
         candidate, clause
-            The mapping or declaration, and the clause that it made.
+            The mapping or declaration, and its clause.
         files, matching
-            The files, and marks of those that hold a matching row.
+            The files, and a mask of those with a matching row.
         """
         keep = keep_mask(clause, files.metadata(candidate.indexes))
         effect = self.effect(candidate.name)
@@ -342,14 +342,14 @@ class Tally:
 def candidates_for(
     call: Call | Column, expressions: Sequence[IndexedExpression], indexes: Sequence[Index], tally: Tally
 ) -> list[Candidate]:
-    """List the mappings of a call with choices of indexes, and its properties; the indexes of a column.
+    """List the candidates of a call: its mappings and its properties, or the indexes of a column.
 
     Parameters
     ----------
     call, expressions
-        The call whose function is checked, or a column, and the expressions that indexes may be over, with values.
+        The call of the checked function, or a column, and the expressions for indexes, with values.
     indexes, tally
-        The user's choice of indexes, empty for all that fit, and the effects to which the indexes are added.
+        The user's choice of indexes, empty for all that fit, and the tally in which they are recorded.
     """
     if isinstance(call, Column):
         return [_index_alone(index, call, tally) for index in _chosen(indexes, Index, expressions)]
@@ -372,7 +372,7 @@ def candidates_for(
 
 
 def _index_alone(index: Index, column: Column, tally: Tally) -> Candidate:
-    """An index for conditions on one of its columns; what it raises is a problem."""
+    """An index as a candidate for conditions on one of its columns; its exceptions are problems."""
     tally.effect(str(index)).indexes[f"{column.name} {column.type}"] = None
     labeller = Labeller([index], report=lambda problem: tally.problems.setdefault(problem))
 
@@ -430,7 +430,7 @@ def _declaration_candidates(
 
 
 def truth_of(condition: Predicate, call: Call | Column, results: FunctionResults) -> Mask:
-    """For which rows a condition over a call is certainly TRUE."""
+    """Mask of the rows for which a condition over a call is certainly TRUE."""
     match condition:
         case IsNull(child) if child == call:
             truth = np.asarray(results.values.is_null())
@@ -439,7 +439,7 @@ def truth_of(condition: Predicate, call: Call | Column, results: FunctionResults
         case _:
             try:
                 values = CandidateValues(physical(results.values))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # arrays are compared with nothing here
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # arrays are not compared here
                 return np.zeros(len(results.values), dtype=bool)
             truth = outcomes(condition, call, values) == IS_TRUE
     known: Mask = truth & ~results.thrown

@@ -19,10 +19,10 @@ from geoskip.predicates import Column
 
 @dataclass(frozen=True)
 class ColumnUnderTest(FunctionUnderTest):
-    """One column of an index, beside its others, in place of the call of a function."""
+    """One column of an index, with the index's other columns, in place of the call of a function."""
 
     def operand(self, constants: Mapping[str, Any]) -> Column:
-        """The column itself, whatever is constant."""
+        """The column itself, regardless of constants."""
         return self.columns()[self.name]
 
     def evaluate(self, rows: Mapping[str, list[Any]], constants: Mapping[str, Any]) -> FunctionResults:
@@ -32,19 +32,19 @@ class ColumnUnderTest(FunctionUnderTest):
 
 
 def columns_under_test(index: Index, rows: Mapping[str, Any] | Sequence[Any] | None) -> list[ColumnUnderTest]:
-    """Each column of an index, for each combination of types that the index takes.
+    """Each column of an index, for each combination of supported types.
 
     Parameters
     ----------
     index
         The index.
     rows
-        Types, hints or values of its expressions, by text or in order; the others have all types in turn.
+        Types, hints or values of its expressions, by text or in order; other expressions get all types in turn.
 
     Raises
     ------
     InvalidSpecificationError
-        If the index takes none of these types, or ``rows`` names what it is not over.
+        If the index supports none of these types, or ``rows`` names other expressions.
     """
     texts = list(index.expressions())
     wanted = dict(rows) if isinstance(rows, Mapping) else dict(zip(texts, rows or (), strict=False))
@@ -74,7 +74,7 @@ def columns_under_test(index: Index, rows: Mapping[str, Any] | Sequence[Any] | N
 
 
 def _combinations(given: Mapping[str, Sample | None]) -> Iterator[dict[str, Sample]]:
-    """The samples to try: those given, and for all others one type after another."""
+    """The samples to try: those given, and each type in turn for all other expressions."""
     is_given = all(sample is not None for sample in given.values())
     for kind in VALUE_TYPES[:1] if is_given else VALUE_TYPES:
         yield {text: sample or sample_of(kind) for text, sample in given.items()}

@@ -1,8 +1,8 @@
 """The checked function: its arguments, return type and values, and conditions on it.
 
-Results of Python functions become values of the declared type as in Spark without Arrow, the default (soundness
-rule 6): a function declared ``int`` that returns ``'5'``, ``5.0`` or ``True`` gives NULL; one declared ``string`` gives
-the text of any number.
+Results of Python functions are converted to the declared type as in Spark without Arrow, the default (soundness rule
+6): if a function declared ``int`` returns ``'5'``, ``5.0`` or ``True``, the value is NULL; a function declared
+``string`` may return numbers, which are converted to text.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MOST = 4
 
 @dataclass(frozen=True)
 class FunctionUnderTest:
-    """A Python function over arguments of certain types."""
+    """A Python function with arguments of fixed types."""
 
     name: str
     function: Any
@@ -88,7 +88,7 @@ class FunctionUnderTest:
         return Call(self.name, tuple(arguments), implementation, (f"eval:{self.evaluation}",), self.returns)
 
     def operand(self, constants: Mapping[str, Any]) -> Call | Column:
-        """The operand of conditions: the call."""
+        """The operand of conditions, here the call."""
         return self.call(constants)
 
     def rows(self) -> Strategy:
@@ -110,7 +110,7 @@ class FunctionUnderTest:
 
 
 def near_constants(subject: FunctionUnderTest) -> FunctionUnderTest:
-    """The subject with arguments near the constants in its code and in that of its mappings."""
+    """Mix values near constants in the code of the function and of its mappings into its arguments."""
     rules = [mapping.rule for mapping in current().rules_of(subject.call({}))]
     constants = constants_of([subject.function, *rules])
     arguments = {name: near(sample, constants) for name, sample in subject.arguments.items()}
@@ -120,7 +120,7 @@ def near_constants(subject: FunctionUnderTest) -> FunctionUnderTest:
 def subjects_of(
     function: Any, *, rows: Mapping[str, Any] | Sequence[Any] | None, returns: str | None, name: str | None
 ) -> list[FunctionUnderTest]:
-    """The function over each likely combination of argument types.
+    """The function with each likely combination of argument types.
 
     Parameters
     ----------
@@ -129,9 +129,9 @@ def subjects_of(
     rows
         Types, hints or values of arguments, by name or in order; the others are guessed from annotations and names.
     returns
-        The declared type; None for that of the UDF, or of the results.
+        The declared type; None for that of the UDF, or for one inferred from results.
     name
-        The SQL name; None for the function's own.
+        The SQL name; None for the function's own name.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def _declared_type(function: Any) -> str | None:
 
 
 def _given_samples(plain: Any, rows: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Sample | None]:
-    """The sample of each argument, None where its type is unknown."""
+    """The sample of each argument, None if its type is unknown."""
     try:
         parameters = [
             p
@@ -207,7 +207,7 @@ def _sample(name: str, wanted: Any, annotation: Any) -> Sample | None:
 
 
 def _combinations(given: Mapping[str, Sample | None]) -> Iterator[tuple[Sample, ...]]:
-    """The samples to try: those given; for the other arguments, first one type for all."""
+    """The samples to try: those given; for the other arguments first one type for all of them."""
     free = [name for name, sample in given.items() if sample is None]
     if not free:
         yield tuple(s for s in given.values() if s is not None)
@@ -220,7 +220,7 @@ def _combinations(given: Mapping[str, Sample | None]) -> Iterator[tuple[Sample, 
 
 
 def _infer_returns(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderTest | None:
-    """The subject with its return type, or None if the function raises for most of such arguments."""
+    """The subject with its return type, or None if the function raises for most of these arguments."""
     rows = samples(subject.rows(), "fitting", 60)
     if subject.evaluation == _SCALAR_PANDAS:
         if declared is None:
@@ -249,16 +249,16 @@ _COMPARED, _COMPARED_ALONE, _ARGUMENTS, _NUMBERS = 3, 8, 2, 6
 def literals_of(
     call: Call | Column, results: pa.Array, arguments: Sequence[Any], constants: Sequence[Any]
 ) -> SearchStrategy[list[Any]]:
-    """The strategy of lists of values to compare a call with.
+    """Strategy of lists of values to compare a call with.
 
     Parameters
     ----------
     call
         The call, or the column, with its type.
     results
-        Its values; some of these and values beside them are compared.
+        Its values; some of these and neighbouring values are compared.
     arguments
-        Plain values of arguments of the call's type: ``f(s) <> 'apple'`` where ``s`` is that.
+        Plain values of arguments of the call's type, as in ``f(s) <> 'apple'`` where ``s`` is 'apple'.
     constants
         Constants in the code of the function and of its mappings; those of the call's type are compared.
     """
@@ -278,7 +278,7 @@ def literals_of(
         numbers = [float(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and call.type == "double"]
         of_kind = np.float32 if kind.name == "float" else float
         beside = st.one_of(st.just(0.0), some.map(lambda value: float(of_kind(round(value, 1)))))
-    elif kind.name == "string":  # the beginning of a value, and something longer
+    elif kind.name == "string":  # a prefix of a value, or a longer string
         beside = st.builds(lambda value, cut: value[:-cut] if cut else value + "a", some, st.integers(0, 5))
     given = list(dict.fromkeys(physical_value(value) for value in arguments if value is not None))
     most = _COMPARED_ALONE if isinstance(call, Column) or len(call.args) == 1 else _COMPARED
@@ -288,14 +288,14 @@ def literals_of(
 
 
 def some_of(values: Sequence[Any], most: int) -> SearchStrategy[list[Any]]:
-    """The strategy of lists of at most ``most`` distinct values."""
+    """Strategy of lists of at most ``most`` distinct values."""
     distinct = list(dict.fromkeys(values))
     count = min(most, len(distinct))
     return st.lists(st.sampled_from(distinct), unique=True, min_size=count, max_size=count) if distinct else st.just([])
 
 
 def conditions(call: Call | Column, literals: Sequence[Any]) -> Iterator[Predicate]:
-    """Conditions on a call or a column: NULL tests, itself if it is boolean or comparisons; and negations."""
+    """Conditions on a call or a column: NULL tests, comparisons or the boolean itself, and negations."""
     yield IsNull(call)
     yield Not(IsNull(call))
     if call.type == "boolean":
@@ -319,7 +319,7 @@ def conditions(call: Call | Column, literals: Sequence[Any]) -> Iterator[Predica
 
 
 def _text_tests(column: Column, value: str) -> Iterator[Predicate]:
-    """Further tests of a column for a text: its end, middle and shape, and negations."""
+    """Further tests of a string column: suffix, substring and pattern, and negations."""
     half = len(value) // 2
     middle = Contains(column, value[half // 2 : half + 1])
     for test in (EndsWith(column, value[half:]), middle, Like(column, f"{value[0]}%_")):
@@ -346,7 +346,7 @@ class FunctionResults:
 
 
 def results_of_rows(function: Callable[..., Any], rows: Sequence[tuple[Any, ...]], kind: str) -> FunctionResults:
-    """Call a function that is declared to return ``kind`` for each row."""
+    """Call a function of declared type ``kind`` for each row."""
     values: list[Any] = []
     thrown = np.zeros(len(rows), dtype=bool)
     notes: dict[str, None] = {}
@@ -374,7 +374,7 @@ def results_of_rows(function: Callable[..., Any], rows: Sequence[tuple[Any, ...]
 
 
 def _results_of_columns(function: Callable[..., Any], columns: Sequence[pa.Array], kind: str) -> FunctionResults:
-    """Call a function with whole columns as pandas has them; if it raises, it does so for each row."""
+    """Call a function with pandas columns; if it raises, it fails for all rows."""
     length = len(columns[0])
     try:
         returned = function(*(column.to_pandas(date_as_object=True) for column in columns))
@@ -390,7 +390,7 @@ def _results_of_columns(function: Callable[..., Any], columns: Sequence[pa.Array
 
 
 def _convert_result(value: Any, kind: str) -> Any:
-    """A result as Spark converts it to the declared type; None where it makes NULL of it."""
+    """Convert a result to the declared type as Spark does; None if Spark returns NULL."""
     if value is None:
         return None
     if sql_type(kind).is_integral:
@@ -398,7 +398,7 @@ def _convert_result(value: Any, kind: str) -> Any:
             return None
         half = sql_type(kind).values.stop
         fits = -(2**63) <= value < 2**63
-        return (value + half) % (2 * half) - half if fits else None  # a longer one is cut
+        return (value + half) % (2 * half) - half if fits else None  # wider integers wrap around
     if kind == "string":
         if isinstance(value, str):
             return value

@@ -1,9 +1,9 @@
 """Searches for counter-examples: of mappings, and of declared constants, denotations and monotonicity.
 
 For mappings Hypothesis draws batches: up to 80 rows, several calls with some arguments constant, and literals to
-compare each with. Files are formed of the rows, and every candidate is judged on all files for every condition at once.
-Shrinking draws single files whose values are those of the first loss or simpler ones, and judges only the candidate at
-fault. Declarations are compared with the function itself, value by value.
+compare with each call. Files are formed from the rows, and every candidate is tested on all files for every condition.
+Shrinking draws single files with the values of the first loss or simpler ones, and tests only the failing candidate.
+Declarations are compared with the function itself, value by value.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ class _Loss:
 @st.composite
 def _cases(draw: DrawFn, subject: FunctionUnderTest) -> _Case:
     names = list(subject.arguments)
-    # columns first, as most functions take them, and as many constants
+    # columns first, as for most functions, and about equally many columns and constants
     usual = sorted((tuple(names[n:]) for n in range(1, len(names))), key=lambda some: abs(2 * len(some) - len(names)))
     others = [some for count in range(1, len(names)) for some in itertools.combinations(names, count)]
     others = [some for some in others if some not in usual]
     row = subject.rows()
-    full = draw(st.integers(0, 1 << 40)) > 0  # Hypothesis begins with the simplest case, which shall cost little
+    full = draw(st.integers(0, 1 << 40)) > 0  # Hypothesis starts with the simplest case, which should be cheap
     rows = subject.columns_of([draw(row) for _ in range(_ROWS if full else 1)])
     calls = []
     choices = [some for _ in range(_CALLS) for some in (*usual, *draw(some_of(others, _OTHERS)))]
@@ -115,7 +115,7 @@ def _cases(draw: DrawFn, subject: FunctionUnderTest) -> _Case:
 
 @st.composite
 def _simpler_cases(draw: DrawFn, subject: FunctionUnderTest, loss: _Loss) -> _Case:
-    """Cases of one call over the rows of a loss, in which some values are simpler."""
+    """Cases with one call and the rows of a loss, in which some values are simplified."""
     constants = {name: draw(simpler(value)) for name, value in loss.one.constants.items()}
     kept = [row for row in loss.rows if draw(st.booleans())] or loss.rows
     columns = subject.columns_of([{name: draw(simpler(value)) for name, value in row.items()} for row in kept])
@@ -127,7 +127,7 @@ def _simpler_cases(draw: DrawFn, subject: FunctionUnderTest, loss: _Loss) -> _Ca
 
 
 def simpler(value: Any) -> Strategy:
-    """A value, more often than not, and simpler ones: towards zero, shorter, rounded."""
+    """Usually the value itself, else a simpler one: closer to zero, shorter, rounded."""
     match value:
         case int() | float() if not isinstance(value, bool) and math.isfinite(value):
             most = math.ceil(abs(value))
@@ -144,7 +144,7 @@ def simpler(value: Any) -> Strategy:
 
 
 def _towards_zero(value: float, most: int, n: int) -> float:
-    """``n`` with the sign of a value, and above ``most`` the value itself, just above it with one digit."""
+    """``n`` with the sign of a value; for ``n`` above ``most`` the value, rounded or unchanged."""
     if n > most + 1:
         return value
     return round(value, 1) if n == most + 1 else type(value)(math.copysign(n, value))
@@ -165,9 +165,9 @@ def _shrink(subject: FunctionUnderTest, first: _Loss) -> _Loss:
             raise OutOfTime
         try:
             loss = _loss(case, expressions_of(subject, case.rows), [first.candidate], tally, like=first.condition)
-        except Exception:  # a simpler value may be none that the index takes
+        except Exception:  # the index may not support the simpler value
             return False
-        best = loss or best  # the last one is Hypothesis's simplest
+        best = loss or best  # Hypothesis's last failing case is the simplest
         return loss is not None
 
     minimal(_simpler_cases(subject, first), loses, "shrink", examples=_SHRUNK)
@@ -214,11 +214,11 @@ def lost_row(
     Parameters
     ----------
     subject, indexes
-        The function, with its arguments near constants, and the user's choice of indexes, empty for all that fit.
+        The function with arguments near constants, and the user's choice of indexes, empty for all that fit.
     tally, deadline
-        Where the candidates and their effects are counted, and the end of the search, on the monotonic clock.
+        The tally of candidates and their effects, and the end of the search, on the monotonic clock.
     seed
-        The same seed draws the same batch.
+        Seed of the batch, which is deterministic.
     """
     case = drawn(_cases(subject), seed)
     expressions = expressions_of(subject, case.rows)
@@ -258,7 +258,7 @@ def constants(subject: FunctionUnderTest, seed: object, tally: Tally) -> Counter
 
 
 def _evaluate_row(subject: FunctionUnderTest, declared: ConstantDeclaration, row: dict[str, Any]) -> Any:
-    """The constant and the function's value; None if the evaluator declines or the function raises."""
+    """The constant and the function's value; None if the evaluator or the function raises."""
     values = tuple(row[argument] for argument in subject.arguments)
     try:
         constant = constant_value(declared, values)
@@ -269,13 +269,13 @@ def _evaluate_row(subject: FunctionUnderTest, declared: ConstantDeclaration, row
 
 
 def constant_value(declared: ConstantDeclaration, values: Iterable[Any]) -> Any:
-    """The constant that is declared for some values; raises what its evaluator does."""
+    """The constant declared for some values; exceptions of its evaluator are raised."""
     constant = declared.evaluate(*map(physical_value, values))
     return constant.value if isinstance(constant, Literal) else constant
 
 
 def denotations(subject: FunctionUnderTest, seed: object, tally: Tally) -> CounterExample | None:
-    """Search for a row whose geometry is not where its denotation places it."""
+    """Search for a row with a geometry that contradicts its denotation."""
     call = subject.call({})
     for declared in current().denotations_of(call):
         name = f"denotation {declared.meaning.__module__}.{declared.meaning.__qualname__}"
@@ -305,9 +305,9 @@ def denotations(subject: FunctionUnderTest, seed: object, tally: Tally) -> Count
 
 
 def denotation_error(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any) -> str | None:
-    """Describe how a row's geometry contradicts its denotation, or None.
+    """Describe how a row's geometry contradicts its denotation, or return None.
 
-    ``of`` gives the values of arguments.
+    ``of`` returns the values of arguments.
     """
     shape = geometry_of(value)
     if isinstance(meaning, d.Point):
@@ -397,14 +397,14 @@ def _direction(call: Call) -> str | None:
 def order_violation(
     function: str, call: Predicate, rows: Mapping[str, Sequence[Any]], results: FunctionResults | None
 ) -> CounterExample | None:
-    """Two rows whose order contradicts the declared monotonicity of a call of one column.
+    """Two rows whose order contradicts the declared monotonicity of a call with one column.
 
     Parameters
     ----------
     function, call
-        The function's name, and its call over one column.
+        The function's name, and its call with one column.
     rows, results
-        The values of that column, and those of the call, None where they are not known.
+        The values of that column, and those of the call, None if unknown.
     """
     if results is None or not isinstance(call, Call) or len(rows) > 1 or not isinstance(_direction(call), str):
         return None
@@ -432,7 +432,7 @@ def _key(value: Any) -> Any:
 
 
 def nondeterministic_row(subject: FunctionUnderTest, seed: object) -> CounterExample | None:
-    """Search for a row for which the function has two values, so that it is not deterministic."""
+    """Search for a row with two different values of the function, which is then not deterministic."""
     rows = samples(subject.rows(), seed, _TRIED)
     columns = subject.columns_of(rows)
     first, again = subject.evaluate(columns, {}), subject.evaluate(columns, {})

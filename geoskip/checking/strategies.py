@@ -1,9 +1,9 @@
 """Hypothesis strategies by Spark type, by hint (``"longitude"``), and near constants in code.
 
-The strategies lean to values on which mappings fail: the ends of a type, NaN and infinities, -0.0, the empty text, text
-that shares its beginning or exceeds what an index stores, and NULL. The first alternative of each is the simplest, as
-Hypothesis shrinks towards it. ``temp >= 50`` has an edge at 50, ``address.split("@")[1]`` one at a second ``@``:
-constants in the code of a function and of its mappings (:func:`constants_of`) are mixed into the values
+The strategies favour values on which mappings fail: the ends of a type, NaN and infinities, -0.0, the empty string,
+strings with a common prefix or beyond what an index stores, and NULL. The first alternative of each strategy is the
+simplest, since Hypothesis shrinks towards it. ``temp >= 50`` has an edge at 50, ``address.split("@")[1]`` one at a
+second ``@``: constants in the code of a function and of its mappings (:func:`constants_of`) are mixed into the values
 (:func:`near`) and into whole rows (:func:`rows_of`).
 """
 
@@ -39,7 +39,7 @@ Strategy = SearchStrategy[Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """Values of one argument: Spark type, a strategy without NULL, and if they are the user's."""
+    """Values of one argument: Spark type, a strategy without NULL, and whether the user gave them."""
 
     kind: str
     strategy: Strategy
@@ -100,7 +100,7 @@ def _rounded_floats(low: float, high: float, digits: Sequence[int] = (0, 1, 6)) 
 
 
 def _degrees(most: int) -> Strategy:
-    """Degrees up to ``most``, the greater part near one place, so that some distances are short."""
+    """Degrees up to ``most``, mostly near one place, so that some distances are short."""
     close = _rounded_floats(most / 4 - most / 45, most / 4 + most / 45, (6,))
     odd = st.sampled_from([0.0, float(most), -float(most), -0.0, most - 1e-6])
     return st.one_of(odd, close, close, close, close, _rounded_floats(-most, most, (6, 0)))
@@ -191,7 +191,7 @@ VALUE_TYPES = tuple(_OF_TYPE)
 
 
 def sample_of(wanted: Any) -> Sample:
-    """Sample of a Spark type, of a hint or of some values; MappingError for anything else."""
+    """Sample for a Spark type, a hint or some values; raises MappingError for anything else."""
     if isinstance(wanted, Sample):
         return wanted
     if isinstance(wanted, str):
@@ -219,19 +219,19 @@ def sample_of(wanted: Any) -> Sample:
 
 
 def hint_of(name: str, kind: str | None) -> Sample | None:
-    """Sample that an argument's name suggests, as ``lat`` does latitudes, or None."""
+    """Sample for a hint in an argument's name, such as ``lat`` for latitudes, or None."""
     hint = next((HINTS[hint] for pattern, hint in _BY_NAME if re.search(pattern, name.lower())), None)
     return hint if hint is not None and kind in (None, hint.kind) else None
 
 
 def spark_type(value: Any) -> str | None:
-    """Spark's type of a plain value or of a Python type; None where there is no one."""
+    """Spark's type of a plain value or of a Python type, or None."""
     kind = value if isinstance(value, type) else type(value)
     return _PYTHON.get(kind)
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type of a Spark type's name; raises MappingError where values of it cannot be made here."""
+    """The Arrow type of a Spark type's name; raises MappingError for unsupported types."""
     of = leaf = sql_type(kind)
     while leaf.kind == "array":
         leaf = leaf.element
@@ -241,7 +241,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def physical_value(value: Any) -> Any:
-    """A plain value as predicates store it (:mod:`geoskip.predicates`)."""
+    """Convert a plain value to its form in predicates (:mod:`geoskip.predicates`)."""
     match value:
         case dt.datetime():
             return (value - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
@@ -299,7 +299,7 @@ def _has_docstring(code: types.CodeType) -> bool:
 
 
 def near(sample: Sample, constants: Sequence[Any]) -> Sample:
-    """Mix values at and beside constants into a sample; the user's own values stay as they are."""
+    """Mix values at and next to constants into a sample; the user's own values stay unchanged."""
     kind = sample.kind
     numbers = [c for c in constants if isinstance(c, int | float) and math.isfinite(c)]
     mixed: list[Strategy] = []
@@ -320,7 +320,7 @@ def near(sample: Sample, constants: Sequence[Any]) -> Sample:
                                    st.integers(0, 1), st.sampled_from("az"), ends))  # fmt: skip
     if not mixed or sample.own:
         return sample
-    third = st.integers(0, 2)  # a strategy of many alternatives must not drown them
+    third = st.integers(0, 2)  # limits the share of a strategy with many alternatives
     return replace(sample, strategy=third.flatmap(lambda dice: st.one_of(mixed) if dice == 2 else sample.strategy))
 
 
@@ -337,7 +337,7 @@ def _around(form: str, text: str, one: str, other: str) -> str:
 
 
 def rows_of(samples: Mapping[str, Sample], constants: Sequence[Any]) -> Strategy:
-    """The strategy of rows, each a dict by argument; with numbers in ``constants``, most at their edges."""
+    """Strategy of rows, each a dict by argument; given numeric ``constants``, mostly rows at their edges."""
     plain = st.fixed_dictionaries({name: sample.nullable for name, sample in samples.items()})
     numbers = [float(c) for c in constants if isinstance(c, int | float) and math.isfinite(c) and abs(c) < 1e9]
     axes = [
@@ -351,14 +351,14 @@ def rows_of(samples: Mapping[str, Sample], constants: Sequence[Any]) -> Strategy
 
 @st.composite
 def _edges(draw: DrawFn, samples: Mapping[str, Sample], numbers: Sequence[float], axes: Sequence[str]) -> Any:
-    """Rows at the edges that constants bound around a place: one axis at a time, both directions.
+    """Rows at distances given by constants from a place given by constants, along one axis.
 
-    A box that is too narrow on one side alone is met nowhere else: a row has to be at the place in all arguments but
-    one, and in that one just within the distance.
+    Only such rows reveal a box that is too narrow on one side: all arguments but one must be at the place, and that one
+    just within the distance.
     """
     row = {name: draw(sample.strategy) for name, sample in samples.items() if name not in axes}
     number = st.sampled_from(numbers)
-    if draw(st.integers(0, 9)) < 8:  # the coordinates of a place stand beside each other in the code
+    if draw(st.integers(0, 9)) < 8:  # the coordinates of a place are adjacent in the code
         first = draw(st.integers(0, len(numbers) - 1))
         place = [numbers[(first + n) % len(numbers)] for n in range(len(axes))]
     else:
@@ -378,18 +378,18 @@ _BATCH = 20
 
 
 class OutOfTime(BaseException):
-    """Raised by a condition to end :func:`minimal`; Hypothesis would take an Exception for a failure."""
+    """Raised by a condition to end :func:`minimal`; Hypothesis would treat an Exception as a failure."""
 
 
 def minimal(strategy: Strategy, condition: Callable[[Any], bool], seed: object, *, examples: int) -> Any:
-    """The simplest value that Hypothesis finds for a condition, or None; the same for the same seed.
+    """The simplest value that Hypothesis finds for a condition, or None; deterministic for a seed.
 
     Parameters
     ----------
     strategy, condition
-        The values to draw, none of them None, and what returns True for a value that is looked for.
+        The values to draw, none of them None, and a predicate that returns True for the values to find.
     seed, examples
-        Anything with a text of its own, and the number of values to try.
+        Any object with a unique text, and the number of values to try.
     """
     met: list[Any] = []
 
@@ -405,12 +405,12 @@ def minimal(strategy: Strategy, condition: Callable[[Any], bool], seed: object, 
         return find(strategy, meets, settings=options, random=random.Random(str(seed)))
     except NoSuchExample:
         return None
-    except (Flaky, OutOfTime):  # Flaky: a function that is not deterministic
+    except (Flaky, OutOfTime):  # Flaky is raised for functions that are not deterministic
         return met[-1] if met else None
 
 
 def drawn(strategy: Strategy, seed: object) -> Any:
-    """One value of a strategy, the same for the same seed."""
+    """One value of a strategy, deterministic for a seed."""
     values: list[Any] = []
 
     def keep(value: Any) -> bool:
@@ -418,11 +418,11 @@ def drawn(strategy: Strategy, seed: object) -> Any:
         return False
 
     minimal(strategy, keep, seed, examples=2)
-    return values[-1]  # the first one is the simplest
+    return values[-1]  # the first value is the simplest
 
 
 def samples(strategy: Strategy, seed: object, count: int) -> list[Any]:
-    """``count`` values of a strategy, the same for the same seed."""
+    """``count`` values of a strategy, deterministic for a seed."""
     lists = st.lists(strategy, min_size=_BATCH, max_size=_BATCH)
     values = [value for n in range(-(-count // _BATCH)) for value in drawn(lists, f"{seed} {n}")]
     return values[:count]

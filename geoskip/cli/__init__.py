@@ -3,7 +3,7 @@
 ::
 
     application.py         errors as one line, exit codes, options that commands share
-    datasets.py            the dataset that a command is about: by its metadata, or through Spark
+    datasets.py            the dataset of a command: through its metadata alone, or through Spark
     index_arguments.py     indexes given as text
     build_commands.py      index, refresh, verify, repair
     metadata_commands.py   describe, history, statistics, optimize, drop, restore, vacuum
@@ -11,11 +11,11 @@
     spark_commands.py      layout, recommend, thrift-server, extension-jar
     doctor.py              doctor
     mappings_table.py      the table of all mapped functions
-    output.py              tables, JSON, what is shown while one waits
-    messages.py            messages of the Python interface in the shell's words
+    output.py              tables, JSON, progress
+    messages.py            messages of the Python interface, rewritten for the shell
 
-Modules are imported when a command needs them, so that ``--help`` and completion are fast. Without PySpark all that
-needs no Spark serves: local Parquet.
+Modules are imported when a command needs them, so that ``--help`` and completion are fast. Without PySpark, commands on
+local Parquet that need no Spark still work.
 """
 
 from __future__ import annotations

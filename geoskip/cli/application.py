@@ -26,10 +26,10 @@ TRACEBACK = "GEOSKIP_TRACEBACK"
 
 
 class CommandGroup(TyperGroup):
-    """Commands whose errors are one line on standard error, and an exit code."""
+    """Group of commands that print an error as one line on standard error and exit with a code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; where the reader of a pipe is gone, what is left is written nowhere."""
+        """Run a command; if the reader of a pipe is gone, discard the remaining output."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -44,7 +44,7 @@ class CommandGroup(TyperGroup):
         """Run a command and exit: see ``geoskip --help`` for the codes."""
         warnings.showwarning = _show_warning
         extra["standalone_mode"] = False
-        if sys.stdout is None:  # closed by the shell
+        if sys.stdout is None:  # the shell has closed it
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         try:
             code = super().main(args, prog_name, **extra)
@@ -54,7 +54,7 @@ class CommandGroup(TyperGroup):
             code = _report(error)
         except KeyboardInterrupt:
             code = INTERRUPTED
-        except SystemExit as error:  # of Rich and Click, which print the help
+        except SystemExit as error:  # raised by Rich and Click when they print the help
             if not isinstance(error.__context__, BrokenPipeError):
                 raise
             code = PIPE_CLOSED
@@ -62,10 +62,10 @@ class CommandGroup(TyperGroup):
 
 
 def _report(error: Exception) -> int:
-    """Print what is wrong and what to do; return the exit code."""
+    """Print the problem and the remedy; return the exit code."""
     if isinstance(error, typer.Abort):
         return INTERRUPTED
-    if (shown := getattr(error, "format_message", None)) is not None:  # of Click, which typer may bring along
+    if (shown := getattr(error, "format_message", None)) is not None:  # an error of Click, which typer may vendor
         text, context = " ".join(shown().split()).removeprefix("Invalid value: "), getattr(error, "ctx", None)
         text = text.replace("Value error, ", "").rstrip(".")
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -79,7 +79,7 @@ def _report(error: Exception) -> int:
 
 
 def sentence(error: Exception) -> str:
-    """One line on an error; of one that geoskip did not raise itself, with its name."""
+    """Describe an error in one line; for an error that is not geoskip's own, with its type."""
     text = " ".join(str(error).split())
     if isinstance(error, GeoskipError):
         return in_commands(text)
@@ -141,12 +141,12 @@ def main(
 def command(
     *examples: str, name: str | None = None, panel: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command; a parameter whose type is a dataclass stands for its fields, as options.
+    """Register a command; a parameter typed as a dataclass becomes options for the fields of the class.
 
     Parameters
     ----------
     *examples
-        Lines for the end of its help.
+        Lines at the end of the command's help.
     name
         The command's name. Default: the function's.
     panel
@@ -169,7 +169,7 @@ def command(
 
 
 def _flatten_parameters(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with the fields of dataclasses as parameters of its own."""
+    """Replace parameters typed as dataclasses by keyword parameters for their fields."""
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[type, list[str]]] = {}

@@ -54,7 +54,7 @@ class IndexOptions:
     ] = field(default_factory=list)  # fmt: skip
 
     def specifications(self) -> list[Index]:
-        """The indexes; raises InvalidSpecificationError for a text that is none."""
+        """Create the indexes; raises InvalidSpecificationError for a text that specifies none."""
         of_kinds = [index_of(name, text) for name in KINDS for text in getattr(self, name)]
         return [*of_kinds, *map(parse_index, self.index)]
 
@@ -89,7 +89,7 @@ def index(
     Local Parquet is read by this process. Other formats and file systems, and SQL expressions, need Spark: a session
     is started, on this machine unless --master names another.
     """
-    needs_spark = spark.needed_for(paths)  # imports the modules that may define indexes
+    needs_spark = spark.needed_for(paths)  # imports the modules that may define index types
     wanted = indexes.specifications()
     if not wanted:
         raise typer.BadParameter("name at least one index, such as --minmax COLUMN")
@@ -180,29 +180,29 @@ def repair(paths: Datasets, metadata: MetadataOptions, spark: SparkOptions, as_j
 
 
 def _say_where(paths: Sequence[str], metadata: MetadataOptions) -> None:
-    """Name the folder of the metadata where it is not in the one folder that was given."""
+    """Print the folder of the metadata unless it is in the one given folder."""
     if metadata.metadata is None and all(map(is_local, paths)) and (len(paths) > 1 or not os.path.isdir(paths[0])):
         print(f"geoskip: the metadata are in {metadata.folder_of(paths)}", file=sys.stderr)
 
 
 def _given(paths: Sequence[str]) -> Any:
-    """A dataset's path as the metadata record it: alone, or several."""
+    """A dataset's path in the form that metadata record: a string, or a list of several."""
     return paths[0] if len(paths) == 1 else list(paths)
 
 
 def _why_spark(
     paths: Sequence[str], spark: SparkOptions, metadata: MetadataOptions | None = None, mode: Mode = Mode.FULL
 ) -> str | None:
-    """Reason why Spark is needed, or None; printed where no option asks for it.
+    """Reason why Spark is needed, or None; printed unless an option requires Spark.
 
     Parameters
     ----------
     paths, spark
         The dataset, and the options.
     metadata
-        The options of the existing metadata; None where indexes are new.
+        The options of the existing metadata; None for new indexes.
     mode
-        How the files are read again.
+        The mode in which files are read again.
     """
     folder = metadata.metadata if metadata is not None else None
     places = [*paths, folder] if folder is not None else [*paths]
@@ -221,7 +221,7 @@ def _why_spark(
 
 
 def _say_why(why: str) -> None:
-    if find_spec("pyspark") is not None:  # else an error says so
+    if find_spec("pyspark") is not None:  # otherwise an error reports it
         print(f"geoskip: {in_commands(why).partition('; ')[0]}: through Spark", file=sys.stderr)
 
 

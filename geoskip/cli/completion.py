@@ -17,9 +17,9 @@ def complete_kinds(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_columns(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Columns of the dataset on the line, with their types, after a comma too."""
+    """Columns of the dataset on the command line, with their types; also after a comma."""
     before, comma, begun = incomplete.rpartition(",")
-    with suppress(Exception):  # nothing is completed, and nothing is printed into the line
+    with suppress(Exception):  # without completions if it fails; nothing may be printed into the command line
         import pyarrow.parquet as pq
 
         schema = pq.read_schema(_first_file(_dataset(context)))
@@ -29,7 +29,7 @@ def complete_columns(context: typer.Context, incomplete: str) -> list[tuple[str,
 
 
 def complete_indexes(context: typer.Context, incomplete: str) -> list[str]:
-    """Indexes of the dataset on the line, those that are deleted included."""
+    """Indexes of the dataset on the command line, including deleted ones."""
     with suppress(Exception):
         from geoskip.lifecycle.log import latest
         from geoskip.stores.parquet import ParquetStore
@@ -41,7 +41,7 @@ def complete_indexes(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _dataset(context: typer.Context) -> str:
-    """The dataset on the line; before an option that has no value yet Click keeps it among the arguments."""
+    """The dataset on the command line; Click keeps it among the arguments before an incomplete option."""
     given: list[str | None] = [*(context.params.get("paths") or [context.params.get("path")]), *context.args]
     return next(path for path in given if path and os.path.exists(path))
 

@@ -23,7 +23,7 @@ _PATHS = ("path", "paths")
 
 
 def table_of(path: str) -> str | None:
-    """Name of the table that stands in place of a path; None for a path.
+    """Name of the table that takes the place of a path; None for a path.
 
     >>> table_of("table:db.weather"), table_of("./table:db.weather")
     ('db.weather', None)
@@ -32,7 +32,7 @@ def table_of(path: str) -> str | None:
 
 
 def as_argument(path: str) -> str:
-    """A dataset as a command line names it.
+    """Format a dataset as an argument of a command line.
 
     >>> as_argument("table:db.weather"), as_argument("data/weather"), as_argument("my data")
     ('--table db.weather', 'data/weather', "'my data'")
@@ -42,15 +42,15 @@ def as_argument(path: str) -> str:
 
 
 class DatasetCommand(TyperCommand):
-    """A command whose first argument is a dataset, or that has ``--table`` in its place."""
+    """A command with a dataset as its first argument, or with ``--table`` in its place."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a line; raises BadParameter unless a path or a table is named, and not both."""
+        """Parse a command line; raises BadParameter unless it names exactly one path or table."""
         table = _table_option(args) if any(each.name in _PATHS for each in self.params) else None
         TABLE.set(table)
         try:
             rest = super().parse_args(ctx, args if table is None else [_TABLE + table, *args])
-        except Exception as error:  # Click's, which is typer's own in some versions
+        except Exception as error:  # Click's error, which some versions of typer define themselves
             if table is not None and "unexpected extra argument" in str(error):
                 raise _both(table, "a path", ctx) from None
             if table is None and getattr(getattr(error, "param", None), "name", None) in _PATHS:
@@ -60,7 +60,7 @@ class DatasetCommand(TyperCommand):
                 raise typer.BadParameter(
                     f'{error}: write the whole condition in quotes, as in "temp > 30"', ctx
                 ) from None
-            if getattr(error, "ctx", ctx) is None:  # of which command it is
+            if getattr(error, "ctx", ctx) is None:  # the context of the command
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
         if table is not None and not ctx.resilient_parsing and (path := _path_in(ctx.params)) is not None:
@@ -69,7 +69,7 @@ class DatasetCommand(TyperCommand):
 
 
 def _table_option(args: list[str]) -> str | None:
-    """The value of ``--table`` on a line; None where there is no such option, or no value."""
+    """The value of ``--table`` on a command line, or None."""
     for number, word in enumerate(args):
         if word == "--":
             break
@@ -81,7 +81,7 @@ def _table_option(args: list[str]) -> str | None:
 
 
 def _path_in(params: dict[str, Any]) -> str | None:
-    """A path that was given beside a table; where a condition or a column may stand, one that is there."""
+    """A path given in addition to a table: a second path, or another argument that is an existing path."""
     paths: list[str] | None = params.get("paths")
     if paths is not None and len(paths) > 1:
         return paths[1]

@@ -40,7 +40,7 @@ Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help=_PATH.format
 
 @dataclass(frozen=True)
 class MetadataOptions:
-    """Options for the place of the metadata, and the keys that they are read with."""
+    """Options for the place of the metadata and for the keys that decrypt them."""
 
     metadata: Annotated[
         str | None,
@@ -53,12 +53,12 @@ class MetadataOptions:
     ] = None
 
     def words(self) -> list[str]:
-        """The options as a command line has them."""
+        """The options as arguments of a command line."""
         given = (("--metadata", self.metadata), ("--keys", self.keys))
         return [word for name, value in given if value is not None for word in (name, str(value))]
 
     def encryption(self, key: str | None = None) -> Encryption | None:
-        """Keys that the metadata are read with; ``key`` names the one that protects new metadata."""
+        """Encryption with the key ring that was given, or None; ``key`` names the key for new metadata."""
         if self.keys is None:
             if key is not None:
                 raise InvalidSpecificationError(f"--key {key} names a key of a key ring: give --keys FILE too")
@@ -69,19 +69,19 @@ class MetadataOptions:
         return Encryption(KeyRing.from_file(self.keys), key)
 
     def store(self, folder: str | os.PathLike[str], key: str | None = None) -> ParquetStore:
-        """Store of the metadata in a local folder, whether or not there are any."""
+        """Store of the metadata in a local folder, which may be empty or missing."""
         from geoskip.stores.parquet import ParquetStore
 
         return ParquetStore(folder, encryption=self.encryption(key))
 
     def of_build(self, paths: Sequence[str], key: str | None = None) -> dict[str, Any]:
-        """Arguments that name the metadata to what reads Parquet without Spark."""
+        """Arguments for the metadata of :func:`geoskip.build` and other functions without Spark."""
         if self.encryption(key) is None:
             return {"metadata": self.metadata}
         return {"store": self.store(self.folder_of(paths), key)}
 
     def folder_of(self, paths: Sequence[str]) -> str:
-        """Local folder of a dataset's metadata; raises DatasetNotFoundError where there are no files."""
+        """Local folder of a dataset's metadata; raises DatasetNotFoundError if the dataset has no files."""
         from geoskip.engines.folder_listing import FOLDER
         from geoskip.engines.parquet_dataset import ParquetPaths
         from geoskip.stores.log_files import local_path
@@ -132,14 +132,14 @@ class SparkOptions:
     ] = field(default_factory=list)  # fmt: skip
 
     def words(self) -> list[str]:
-        """The options as a command line has them, but for the table."""
+        """The options as arguments of a command line, without the table."""
         given = [("--master", self.master), ("--format", self.format), *(("--option", text) for text in self.option)]
         given += [*(("--conf", text) for text in self.conf), *(("--import", name) for name in self.modules)]
         flags = ["--spark"] * self.spark + ["--sedona"] * self.sedona
         return [*flags, *(word for name, value in given if value is not None for word in (name, value))]
 
     def needed_for(self, paths: Sequence[str]) -> bool:
-        """Test whether the options or the paths ask for Spark; import the modules first."""
+        """Test whether the options or the paths require Spark, after importing the modules."""
         for module in self.modules:
             try:
                 import_module(module)
@@ -161,7 +161,7 @@ class SparkOptions:
         paths, metadata
             The dataset, and its metadata.
         why
-            The reason why Spark is needed, for who has not got it.
+            The reason why Spark is needed, for the error if it is missing.
         key
             The name of the key that protects new metadata.
         """
@@ -192,7 +192,7 @@ class SparkOptions:
 
     @contextmanager
     def session(self, why: str = "") -> Iterator[SparkSession]:
-        """The session of a command; raises MissingPackageError with ``why`` where there is no PySpark."""
+        """The session of a command; raises MissingPackageError with ``why`` if PySpark is missing."""
         check_pyspark(why or "this command needs Spark")
         config = pairs_of(self.conf, "--conf", "spark.driver.memory=4g")
         with ExitStack() as stack:
@@ -204,18 +204,18 @@ class SparkOptions:
 
 
 def check_pyspark(why: str) -> None:
-    """Raise MissingPackageError, with the reason for the need, where there is no PySpark."""
+    """Raise MissingPackageError, with the reason why Spark is needed, if PySpark is missing."""
     if find_spec("pyspark") is None:
         raise MissingPackageError(f"{why}: pip install 'geoskip[spark]', and Java 17 or 21")
 
 
 def is_local(path: str) -> bool:
-    """Test whether a path is one of the local file system; a table is not."""
+    """Test whether a path is on the local file system; False for a table."""
     return table_of(path) is None and (path.startswith("file:") or not _URI.match(path))
 
 
 def distant(paths: Sequence[str]) -> str | None:
-    """Reason why Spark is needed for some paths or tables; None where all are on the local file system."""
+    """Reason why Spark is needed for some paths or tables; None if all are on the local file system."""
     if not (others := [path for path in paths if not is_local(path)]):
         return None
     tables = [f"the table {table}" for path in others if (table := table_of(path)) is not None]
@@ -228,7 +228,7 @@ def distant(paths: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class RecordedReader:
-    """Reader of the files of a dataset when they were indexed."""
+    """Options with which a dataset's files were read when they were indexed."""
 
     format: str
     options: Mapping[str, str]
@@ -237,12 +237,12 @@ class RecordedReader:
 
 
 def recorded_reader(store: Store) -> RecordedReader | None:
-    """Reader that the metadata of a dataset of files record; None where none can be read, and for tables."""
+    """The reader options recorded in a dataset's metadata; None for tables and unreadable metadata."""
     from geoskip.lifecycle.log import latest
 
     try:
         snapshot = latest(store)
-    except MetadataError:  # a repair may follow
+    except MetadataError:  # the command may be a repair
         return None
     source = snapshot.header.source if snapshot is not None else {}
     name = _FORMATS.get(str(source.get("class")).rpartition(".")[2])
@@ -254,7 +254,7 @@ def recorded_reader(store: Store) -> RecordedReader | None:
 
 @contextmanager
 def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions, *, to_read: bool = False) -> Iterator[Store]:
-    """Store of the metadata of a dataset, which are there: of a local folder, else through Spark.
+    """Store of a dataset's existing metadata: in a local folder, otherwise through Spark.
 
     Parameters
     ----------
@@ -263,12 +263,12 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions, *, to_re
     metadata, spark
         The options.
     to_read
-        Take a file too, whose metadata are those of the files beside it.
+        Accept a file, and use the metadata of its folder.
 
     Raises
     ------
     NotIndexedError
-        Where there are none.
+        If there are no metadata.
     """
     if not is_local(metadata.metadata or path) or (spark.needed_for([path]) and metadata.metadata is None):
         places = [path] if metadata.metadata is None else [path, metadata.metadata]
@@ -292,7 +292,7 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions, *, to_re
 
 
 def pairs_of(texts: Sequence[str], name: str, example: str) -> dict[str, str]:
-    """Names and values of a repeatable option; raises InvalidSpecificationError for others."""
+    """Parse names and values of a repeatable option; raises InvalidSpecificationError for other texts."""
     pairs = {}
     for text in texts:
         key, sign, value = text.partition("=")

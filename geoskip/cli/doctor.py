@@ -45,16 +45,16 @@ _NEEDED = ("numpy", "pyarrow", "pyproj", "rapidfuzz", "shapely")
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's.
+    """One line of the doctor's output.
 
     Attributes
     ----------
     state
-        ``ok``, ``warn`` (something is not to be had) or ``fail`` (something does not function).
+        ``ok``, ``warn`` (something is not available) or ``fail`` (something does not work).
     subject, text
-        What was looked at, and what was seen.
+        The subject of the check, and its result.
     way_out
-        What to do; empty where all is well.
+        The remedy; empty if there is no problem.
     """
 
     state: str
@@ -80,7 +80,7 @@ def doctor(
 
     A line each: ok, warn (something is not to be had), or fail, and then the way out. Exits with 3 where one fails.
     """
-    spark.needed_for([path or "."])  # imports its modules
+    spark.needed_for([path or "."])  # imports the modules that the options name
     found: list[Finding] = []
     for finding in _findings(path, metadata, spark, session):
         found.append(finding)
@@ -97,7 +97,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def _show(finding: Finding) -> None:
-    """Print a finding: on a terminal with colours, and folded below its text."""
+    """Print a finding; on a terminal in colour, with wrapped text."""
     line = f"{finding.subject}: {finding.text}" + (f"; {finding.way_out}" if finding.way_out else "")
     if not sys.stdout.isatty():
         typer.echo(f"{finding.state:<4}  {line}")
@@ -138,7 +138,7 @@ def _findings(path: str | None, metadata: MetadataOptions, spark: SparkOptions, 
 
 
 def _catch_errors(subject: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """Findings, with an error among them as one that failed."""
+    """Yield findings; an error becomes a failed finding."""
     try:
         yield from look()
     except Exception as error:

@@ -34,8 +34,8 @@ _OPENING, _CLOSING, _QUOTES = "([{", ")]}", "'\"`"
 def parse_index(text: str) -> Index:
     """Return the index of a text such as ``geobox(lng, lat, boxes=4)``.
 
-    The expressions come first, then options by name. A text is quoted or not; one with commas that are not in brackets
-    must be. Raises InvalidSpecificationError.
+    The expressions come first, then options by name. The value of an option, with or without quotes, ends where the
+    next option begins. Raises InvalidSpecificationError.
 
     >>> str(parse_index("prefix(city, length=8)")), parse_index("formatted(agent, extract='get_agent_name')").extract
     ('prefix(city, length=8)', 'get_agent_name')
@@ -52,7 +52,7 @@ def parse_index(text: str) -> Index:
 
 
 def index_of(name: str, inside: str) -> Index:
-    """Return the index of a kind with a text between its parentheses, such as ``path, length=20``."""
+    """Return the index of a kind and the text between its parentheses, such as ``path, length=20``."""
     from geoskip.indexes.base import index_from_json
 
     kind = _kind_named(name)
@@ -87,7 +87,7 @@ def _kind_named(name: str) -> type[Index]:
 
 
 def _too_many(name: str, surplus: list[str], optional: list[str], most: int) -> str:
-    """Message on expressions that an index does not take; one of them may be a misspelt option."""
+    """Message for surplus expressions of an index; one of them may be a misspelt option."""
     count = "one column or expression" if most == 1 else f"at most {most} columns or expressions"
     for text in surplus[1:]:
         if option := re.match(r"(\w+)\s*=[^=]", text):
@@ -98,7 +98,7 @@ def _too_many(name: str, surplus: list[str], optional: list[str], most: int) -> 
 
 
 def _value(name: str, field: dataclasses.Field[Any], text: str) -> Any:
-    """Value of an option: a number where the field has one, else the text without its quotes."""
+    """Value of an option: a number if the field has a numeric type, else the text without its quotes."""
     if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
         return text[1:-1]
     numbers = [kind for kind in (int, float) if kind.__name__ in str(field.type) or str(field.type) == "Any"]
@@ -135,7 +135,7 @@ def _split(inside: str, options: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Beginnings of the parts between commas that are in no brackets and no quotes."""
+    """Positions after commas that are outside of brackets and quotes, and 0."""
     depth, quote = 0, ""
     yield 0
     for place, sign in enumerate(text):

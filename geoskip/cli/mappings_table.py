@@ -45,7 +45,7 @@ class _FunctionRow:
 
 
 def table() -> str:
-    """Table of the mappings that installed packages and this process have declared, by library."""
+    """Table of the mappings declared by installed packages and this process, by library."""
     from geoskip.registry.installed import load_mappings
 
     load_mappings()
@@ -67,7 +67,7 @@ def table() -> str:
 
 
 def _gather(modules: dict[str, dict[str, _FunctionRow]]) -> None:
-    """Move the entries of a function in other modules to the module that maps it to indexes."""
+    """Merge the entries of a function in other modules into the module that maps it to indexes."""
     mapped = [(rows, row, name) for rows in modules.values() for name, row in rows.items() if row.indexes]
     for module, rows in list(modules.items()):
         for name, row in list(rows.items()):
@@ -115,7 +115,7 @@ def _line(row: _FunctionRow) -> str:
 
 
 def _single(names: dict[str, None]) -> list[str]:
-    """Names in lists of names, once each."""
+    """Split comma-separated lists of names, without duplicates."""
     return list(dict.fromkeys(name for several in names for name in several.split(", ")))
 
 
@@ -131,7 +131,7 @@ def _makers(function: Function) -> Iterator[str]:
     for name in function.classes:
         yield "Sedona" if "sedona" in name else "Spark" if name.startswith("org.apache.spark.") else name
     for name in function.python:
-        module = name.removesuffix(".vectorised").rpartition(".")[0]  # one row for both forms
+        module = name.removesuffix(".vectorised").rpartition(".")[0]  # one row for the plain and the vectorised form
         yield f"`{module.rpartition('.')[2]}`"
 
 
@@ -142,7 +142,7 @@ def _call_text(function: Function) -> str:
 
 
 def _arguments(function: Function) -> str:
-    """Arguments of a function's Python form, if it has one."""
+    """Text of the arguments of a function, from its Python form if it has one."""
     places = [f"sedona.spark.sql.{name}" for name in _SEDONA] if function.name.lower().startswith("st_") else []
     names = [(module, function.name) for module in places]
     names += [(module, attribute) for module, _, attribute in (name.rpartition(".") for name in function.python)]

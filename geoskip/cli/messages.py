@@ -51,7 +51,7 @@ _INDEX = re.compile(
 
 
 def in_commands(text: str) -> str:
-    """Write a message's calls of Python as commands and options of the shell.
+    """Rewrite the Python calls in a message as commands and options of the shell.
 
     >>> in_commands("data has no index yet; create one: dataset.create_index(MinMax('column'))")
     'data has no index yet; create one: geoskip index PATH --minmax COLUMN'
@@ -68,6 +68,6 @@ def in_commands(text: str) -> str:
 
 
 def _option(found: re.Match[str]) -> str:
-    """An index in Python as an option."""
+    """Convert an index in Python to an option."""
     inside = re.sub(r"(^|, ?|=)(['\"])(.*?)\2(?=,|$)", r"\1\3", found[2])
     return f"--{found[1].lower()} {shlex.quote(inside)}"

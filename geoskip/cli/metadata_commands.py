@@ -103,7 +103,7 @@ def _description(store: Store, snapshot: Snapshot, came_along: bool) -> dict[str
 
 
 def _came_along(path: str, store: Store, snapshot: Snapshot) -> bool:
-    """True for metadata in the folder of the dataset at ``path`` that are those of another place."""
+    """Test whether the metadata in the folder of a dataset belong to another place, as after a copy."""
     from geoskip.sources.dependencies import same_place
 
     root, folder = os.path.split(store.location)
@@ -112,7 +112,7 @@ def _came_along(path: str, store: Store, snapshot: Snapshot) -> bool:
 
 
 def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
-    """Counts of files new or changed since the snapshot, and of those gone; None if not to be seen."""
+    """Counts of new or changed files and of removed files since the snapshot; None if unknown."""
     from geoskip.engines.folder_listing import locate, table_format
     from geoskip.engines.matched_snapshot import FileMatch
     from geoskip.engines.table_listing import list_files
@@ -126,7 +126,7 @@ def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
         match = FileMatch.of(snapshot, list_files(root))
     except (GeoskipError, OSError):
         return None
-    # what an older version of a table has stays in the metadata
+    # files that only older versions of a table contain remain in the metadata
     gone = int((match.file < 0).sum()) if table_format(root) is None else 0
     return {"new or changed": len(match.unknown), "gone": gone}
 
@@ -176,7 +176,7 @@ def history(
 
 
 def _entry_of(row: HistoryRow) -> str:
-    """An operation for a terminal: what happened, and below it by whom and with what."""
+    """Format an operation for a terminal: its text, and below it the writer and the parameters."""
     counts = {"read": row.files_read, "added": row.files_added, "removed": row.files_removed, "kept": row.files_kept}
     files = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
     parts = [
@@ -294,7 +294,7 @@ def vacuum(
 
 
 def _names(which: list[str] | None) -> list[str]:
-    """Texts of indexes as metadata have them: however they are spaced and spelt."""
+    """Texts of indexes in the form of metadata, regardless of spacing and spelling."""
     from geoskip.cli.index_arguments import parse_index
     from geoskip.errors import GeoskipError
 
@@ -302,7 +302,7 @@ def _names(which: list[str] | None) -> list[str]:
     for text in which or ():
         try:
             names.append(str(parse_index(text)))
-        except GeoskipError:  # of a kind that is not known here
+        except GeoskipError:  # of a kind that is not registered here
             names.append(text)
     return names
 

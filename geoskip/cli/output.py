@@ -21,17 +21,17 @@ _NOT_FOLDED = 19
 
 
 def show(text: str) -> None:
-    """Print a report of Python's interface, in the shell's words."""
+    """Print a report of the Python interface, with Python calls rewritten as commands."""
     typer.echo("\n".join(map(in_commands, text.splitlines())))
 
 
 def show_json(value: Mapping[str, Any]) -> None:
-    """Print a JSON object; what JSON has no type for as text."""
+    """Print a JSON object; values without a JSON type are printed as text."""
     typer.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table: with lines and folded cells on a terminal, else with aligned columns."""
+    """Print a table: on a terminal with a header rule and wrapped cells, else with aligned columns."""
     texts = [tuple("" if value is None else str(value) for value in row) for row in rows]
     numeric = [
         any(isinstance(row[place], NUMBERS) for row in rows)
@@ -61,7 +61,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def write_paths(paths: Sequence[str], *, null: bool) -> None:
-    """Write paths as the bytes that the file system has, each ended by a line break or NUL."""
+    """Write paths as the file system's bytes, each terminated by a line break or NUL."""
     end = b"\0" if null else b"\n"
     sys.stdout.flush()
     output = sys.stdout.buffer
@@ -71,14 +71,14 @@ def write_paths(paths: Sequence[str], *, null: bool) -> None:
 
 
 def check_folder_of(file: Path) -> None:
-    """Raise BadParameter where there is no folder for a file to write."""
+    """Raise BadParameter if the folder of an output file does not exist."""
     if not file.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {file.parent}: name a file in one that is there")
 
 
 @contextmanager
 def show_activity(title: str) -> Iterator[None]:
-    """Show on a terminal's standard error that something is under way, above the bars of what it does."""
+    """Show an activity on a terminal's standard error, above the progress bars within it."""
     from geoskip.sources.progress import progress_display
 
     with progress_display(title, ""):

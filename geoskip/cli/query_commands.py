@@ -122,7 +122,7 @@ def report(
 def opened_report(
     path: str, where: str, metadata: MetadataOptions, spark: SparkOptions, time_zone: str | None
 ) -> Iterator[Report]:
-    """Report of a condition on a dataset, whose paths and clauses can be read within the block.
+    """Open the report of a condition on a dataset; its paths and clauses can be read within the block.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def opened_report(
     metadata, spark
         The options.
     time_zone
-        The zone of texts that are instants, without Spark.
+        The time zone for parsing timestamps, without Spark.
     """
     condition = re.sub(r"\s*where\b\s*", "", where, count=1, flags=re.IGNORECASE) if _WHERE.match(where) else where
     if QUERY.match(condition):
@@ -166,7 +166,7 @@ _WHERE = re.compile(r"\s*where\b", re.IGNORECASE)
 
 
 def _why_spark(path: str, metadata: MetadataOptions, spark: SparkOptions) -> str | None:
-    """Reason why only Spark answers, or None."""
+    """Reason why only Spark can evaluate the condition, or None."""
     places = [path] if metadata.metadata is None else [path, metadata.metadata]
     if spark.needed_for(places):
         return distant(places) or "--spark needs Spark"
@@ -179,7 +179,7 @@ def _why_spark(path: str, metadata: MetadataOptions, spark: SparkOptions) -> str
 
 
 def _folder(path: str, metadata: MetadataOptions) -> Path:
-    """Folder of the metadata of a local dataset, or of what is below it."""
+    """Folder of the metadata for a path in or below a local dataset."""
     from geoskip.engines.folder_listing import FOLDER, locate
 
     return Path(metadata.folder_of([path]) if metadata.metadata else os.path.join(locate(path)[0], FOLDER))
@@ -193,7 +193,7 @@ def _plain(file: str) -> str:
 
 
 def _relative_path(path: str, file: str) -> str:
-    """A file relative to the dataset that was named, where it is below it."""
+    """Path of a file relative to the dataset that was named, if it is below it; otherwise its full path."""
     plain, root = _plain(file), os.path.abspath(path)
     return os.path.relpath(plain, root) if plain.startswith(f"{root}/") else plain
 
@@ -203,5 +203,5 @@ def _size(file: str) -> str:
 
     try:
         return size_of(os.stat(_plain(file)).st_size)
-    except OSError:  # of another file system
+    except OSError:  # on another file system
         return ""

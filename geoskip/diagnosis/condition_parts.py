@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"#\d+L?\b")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A vertex of a labelled condition, in which NOT stands at the leaves."""
+    """A vertex of a labelled condition in which NOT occurs only above tests."""
 
     label: VertexLabel
     written: Predicate | None = None
@@ -32,12 +32,12 @@ class Part:
 
     @property
     def clause(self) -> Clause:
-        """The clause that represents the part; nothing for a test that is nested too deep to be evaluated."""
+        """The clause that represents the part; KEEP_ALL for a test that is nested too deep to be evaluated."""
         return KEEP_ALL if self.too_deep and not self.label.below else self.label.clause
 
     @cached_property
     def condition(self) -> Predicate:
-        """The condition that a row must meet, with NOT above tests alone."""
+        """The condition that a row must meet, with NOT only above tests."""
         members, every = self.members()
         within = tuple(member.condition for member in members)
         if members:
@@ -46,17 +46,17 @@ class Part:
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """The columns that it reads."""
+        """The columns that the part reads."""
         return columns_of(self.label.vertex)
 
     @cached_property
     def is_settled(self) -> bool:
-        """True for a condition of which a row settles nothing: on constants, or values of a partition."""
+        """Test for a condition that does not depend on rows: on constants, or on values of a partition."""
         return not self.columns and not any(isinstance(node, Opaque) for node in walk(self.label.vertex))
 
     @cached_property
     def too_deep(self) -> str:
-        """The reason why nothing is made of a part that is nested too deep; empty for others."""
+        """The reason why a part is nested too deep to be used; empty for other parts."""
         levels = _levels(self.label.vertex)
         if levels > DEEPEST:
             return f"it has {levels} levels, of which {DEEPEST} are looked at"
@@ -68,11 +68,11 @@ class Part:
 
     @property
     def is_presence(self) -> bool:
-        """True for ``x IS NOT NULL``."""
+        """Test for ``x IS NOT NULL``."""
         return isinstance(self.condition, Not) and isinstance(self.condition.child, IsNull)
 
     def members(self) -> tuple[tuple[Part, ...], bool]:
-        """The parts that this one is made of, and True if all of them are needed; none for a test."""
+        """The operands of AND or OR, and True for AND; no operands for a test."""
         return tuple(map(Part, self.label.below)), isinstance(self.label.vertex, And)
 
     def __str__(self) -> str:
@@ -80,18 +80,18 @@ class Part:
 
     @classmethod
     def without_clause(cls, condition: Predicate) -> Part:
-        """Return a condition as a part for which no clause was made."""
+        """Return a condition as a part without a clause."""
         return cls(VertexLabel(condition, KEEP_ALL))
 
 
 def words_of(condition: Predicate) -> str:
-    """A condition in words for people, cut where it is long."""
+    """A condition as text for people, shortened if it is long."""
     text = _NUMBER.sub("", _SUBQUERY.sub("(a subquery)", str(condition)))
     return condense(text[1:-1] if isinstance(condition, And | Or) else text)
 
 
 class Joint(Enum):
-    """The words that join an unserved test to the part that holds it: in a sentence, and in its row."""
+    """Relation of an unserved test to its enclosing part: text for a sentence, and text for a table row."""
 
     SIDE = ("needs an index for each side, but", "which every side of an OR needs")
     BRANCH = ("needs an index for each branch, but", "which a branch of it needs")
@@ -109,13 +109,13 @@ class UnservedPart:
     why
         The reason, without the index to create.
     suggestion
-        The index to create, as code; empty where none is known.
+        The index to create, as code; empty if none is known.
     within
-        The OR or CASE that is not served, or only in part, because of this test; None for a test of its own.
+        The OR or CASE that is not served, or only in part, because of this test; None for a separate test.
     indexes
         The names of the indexes over the test's columns that do not serve it.
     joint
-        The way in which the test takes part in ``within``.
+        The relation of the test to ``within``.
     """
 
     part: Part
@@ -127,7 +127,7 @@ class UnservedPart:
 
     @property
     def reason(self) -> str:
-        """The reason, as it is given beside the whole part."""
+        """The reason, as shown for the whole part."""
         return self.why if self.within is None else f"{self.why}, {self.joint.value[1]}"
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ class UnservedPart:
 
 
 def tests_of(condition: Predicate) -> list[Predicate]:
-    """The tests that a condition is merged of, those in the branches of CASE and in coalesce included.
+    """The tests in a condition, including those in branches of CASE and in coalesce.
 
     >>> from geoskip.predicates import Column, Comparison
     >>> x, y = Column("x", "int"), Column("y", "int")
@@ -165,7 +165,7 @@ def tests_of(condition: Predicate) -> list[Predicate]:
 
 
 def _levels(condition: Predicate) -> int:
-    """The number of levels of conditions within a condition."""
+    """Number of nested levels of conditions."""
     level, levels = [condition], 0
     while level:
         level, levels = [each for above in level for each in children(above) if each.type == "boolean"], levels + 1

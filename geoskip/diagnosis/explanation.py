@@ -33,9 +33,9 @@ class ScanExplanation:
     rows
         A row for each part of the condition and each index.
     notes
-        Sentences on the scan as a whole: why it was left alone, which metadata could not be used.
+        Sentences on the scan as a whole: why no index was used, which metadata could not be used.
     file
-        The verdict on the file that was asked for; None without one, and where this scan does not have it.
+        The verdict on the requested file; None without one, and if this scan does not list the file.
     """
 
     dataset: str
@@ -117,7 +117,7 @@ def why_not_of(report: Report, file: str | None = None) -> WhyNot:
     Raises
     ------
     InvalidSpecificationError
-        Where the query has no such file, or several.
+        If the query has no such file, or several.
     """
     if file is not None and (not isinstance(file, str) or not file):
         raise InvalidSpecificationError(f"why_not(file=) takes a path or a file's name as text, got {file!r}")
@@ -138,7 +138,7 @@ _HEAD = ("part of the condition", "index", "skips", "why, and what would help")
 
 
 def _cells(rows: Sequence[IndexEffect]) -> Iterator[tuple[str, ...]]:
-    """The cells of a table's rows; a part that was just named is not named again."""
+    """The cells of a table's rows; a part is shown only in the first of its rows."""
     before = None
     for row in rows:
         why = f"{row.reason}: create {row.suggestion}" if row.suggestion else row.reason
@@ -148,7 +148,7 @@ def _cells(rows: Sequence[IndexEffect]) -> Iterator[tuple[str, ...]]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table whose columns are wrapped."""
+    """Lines of a table with wrapped columns."""
     most = (34, 26, 7)
     widths = [min(limit, max(len(row[n]) for row in (head, *rows))) for n, limit in enumerate(most)]
     widths.append(_WIDTH - 2 - sum(widths) - 2 * len(widths))

@@ -26,7 +26,7 @@ _PRUNED = "a condition on partition columns leaves it out: Spark's own pruning"
 
 @dataclass(frozen=True)
 class ClauseVerdict:
-    """The result of a clause for one file.
+    """Result of a clause for one file.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class ClauseVerdict:
 
 @dataclass(frozen=True)
 class FileVerdict:
-    """The answer to why one file is read or not.
+    """Explanation why one file is read or skipped.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class FileVerdict:
     reason
         A sentence on the file as a whole.
     clauses
-        A verdict for each clause; empty where no metadata describe the file.
+        A verdict for each clause; empty if the metadata do not contain the file.
     """
 
     path: str
@@ -81,7 +81,7 @@ class FileVerdict:
 def matching_file(scans: Sequence[Scan], file: str) -> str:
     """Return the path of the one file that is given by its path, its name, or a part of the path.
 
-    Raises InvalidSpecificationError where no scan has such a file, and where several files fit.
+    Raises InvalidSpecificationError if no file of the scans matches, or several do.
     """
     paths = sorted({path for scan in scans for kept in (True, False) for path in scan.paths(kept)})
     wanted = _plain(file)
@@ -104,7 +104,7 @@ def matching_file(scans: Sequence[Scan], file: str) -> str:
 
 
 def verdict_on(scan: Scan, path: str) -> FileVerdict | None:
-    """Return why a scan reads a file or does not; None where the scan does not have the file."""
+    """Return why a scan reads or skips a file; None if the scan does not list the file."""
     kept = path in set(scan.kept_files())
     if not kept and path not in set(scan.skipped_files()):
         return None
@@ -141,7 +141,7 @@ def verdict_on(scan: Scan, path: str) -> FileVerdict | None:
 
 
 def _verdicts(condition: LabelledCondition, row: int) -> Iterator[ClauseVerdict]:
-    """The verdicts of all clauses, then of the parts without one."""
+    """The verdicts of all clauses, followed by the parts without a clause."""
     decision = condition.decision
     leaves = {part: leaf_ids(part.clause) for part in condition.parts}
     deep = frozenset[int]().union(*(leaf_ids(part.label.clause) for part in condition.parts if part.too_deep))
@@ -176,7 +176,7 @@ def _words(clause: Clause) -> str:
 
 
 def _values_text(condition: LabelledCondition, clause: Clause, row: int) -> str:
-    """The stored values of a file for a clause: of an OR, for the sides that keep the file."""
+    """The stored values of a file for a clause; for an OR only those of the sides that keep the file."""
     decision = condition.decision
     sides = alternatives_of(clause)
     if len(sides) > 1 and not isinstance(clause, UnitClause):
@@ -197,14 +197,14 @@ def _row_of(path: str, decision: Decision) -> int | None:
 
 
 def _names(path: str, decision: Decision) -> tuple[str, ...]:
-    """The names that a file may have in a decision's snapshot."""
+    """The possible names of a file in a decision's snapshot."""
     root = decision.snapshot.header.root.rstrip("/") + "/"
     heads = (root, "/" + root.removeprefix("file:").lstrip("/"))
     return (path, *(path.removeprefix(head) for head in heads if path.startswith(head)))
 
 
 def _plain(path: str) -> str:
-    """A path as people write it: without the scheme of local files, and not percent-encoded."""
+    """A path as shown to people: without the scheme of local files and percent-encoding."""
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     return unquote(path) if "%" in path else path

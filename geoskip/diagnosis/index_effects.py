@@ -75,7 +75,7 @@ def effects_of(scan: Scan) -> tuple[IndexEffect, ...]:
 
 
 def _add_effects(first: IndexEffect, second: IndexEffect) -> IndexEffect:
-    """The row over the files of two partitions, in the words of the one that skips more."""
+    """Add the counts of two partitions' rows; the texts are those of the row that skips more."""
     most = max(first, second, key=lambda row: (row.used, row.skips))
     return replace(most, skips=first.skips + second.skips)
 
@@ -86,7 +86,7 @@ def indexes_of(clause: Clause) -> tuple[str, ...]:
 
 
 def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Iterator[IndexEffect]:
-    """The rows of one part: of the indexes that serve it, else of the reasons why none does."""
+    """The rows of one part: the indexes that serve it, or the reasons why none does."""
     if not condition.is_served(part):
         if condition.is_served_together(part):
             yield IndexEffect(str(part), "", used=True, reason="decided together with the other parts")
@@ -119,7 +119,7 @@ def _rows(condition: LabelledCondition, part: Part, among: Mask | None) -> Itera
 
 
 def _unserved_effect(part: Part, found: UnservedPart) -> IndexEffect:
-    """The row of a test that no index serves."""
+    """The row for a test that no index serves."""
     return IndexEffect(str(part), " + ".join(found.indexes), reason=found.reason, suggestion=found.suggestion)
 
 
@@ -128,7 +128,7 @@ def _words(clause: Clause) -> str:
 
 
 def _unread(conditions: Sequence[LabelledCondition], noted: Sequence[str], named: set[str]) -> Iterator[IndexEffect]:
-    """The rows of the indexes that no part uses: not usable here, or over other columns."""
+    """The rows of the indexes that no part uses, because they are unusable or over other columns."""
     entries = {entry.name: entry for condition in conditions for entry in condition.entries}
     for name, entry in entries.items():
         prefix = f"{name} is not used: "
@@ -141,5 +141,5 @@ def _unread(conditions: Sequence[LabelledCondition], noted: Sequence[str], named
 
 
 def leaf_ids(clause: Clause) -> frozenset[int]:
-    """Return the identities of the clauses that a clause is merged of."""
+    """Return the identities of the leaf clauses of a clause."""
     return frozenset(map(id, leaves_of(clause)))

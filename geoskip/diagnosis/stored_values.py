@@ -39,9 +39,9 @@ def stored_text(clause: Clause, entries: Sequence[IndexEntry], snapshot: Snapsho
     Parameters
     ----------
     clause
-        A clause that is not merged, but for clauses over the units of one index.
+        A clause of one index, not an AND or OR of several; clauses over one index's units may be combined.
     entries
-        The indexes that it reads.
+        The indexes that the clause reads.
     snapshot, file
         The metadata, and the number of the file in them.
     """
@@ -58,18 +58,18 @@ def stored_text(clause: Clause, entries: Sequence[IndexEntry], snapshot: Snapsho
 
 
 def _file_statistics(entry: IndexEntry, snapshot: Snapshot, file: int) -> Sequence[FileStatistics]:
-    """The figures of an index for one file; none where it has no summary."""
+    """The statistics of an index for one file; empty if it has no summary."""
     summary = snapshot.files.column(entry.name).slice(file, 1)
     summary = summary.combine_chunks() if isinstance(summary, pa.ChunkedArray) else summary
     is_there = pa.types.is_struct(summary.type) and summary.is_valid()[0].as_py()
     try:
         return entry.index.statistics(summary) if is_there else ()
-    except Exception:  # of an index type of others
+    except Exception:  # the error of a user-defined index type
         return Index.statistics(entry.index, summary)
 
 
 def _with_ends(text: str, stored: Mapping[str, Sequence[FileStatistics]]) -> str:
-    """The text of a clause with stored ends in place of ``min(a)`` and ``max(a)``; empty for none."""
+    """Replace ``min(a)`` and ``max(a)`` in the text of a clause by stored values; empty if it has none."""
     ends = {}
     for name, (figures, *_) in stored.items():
         for end, shown in (("min", _end(figures, "low")), ("max", _end(figures, "high"))):
@@ -83,7 +83,7 @@ def _with_ends(text: str, stored: Mapping[str, Sequence[FileStatistics]]) -> str
 
 
 def _figures(figures: FileStatistics) -> str:
-    """Figures of one expression: ends, values and counts."""
+    """Statistics of one expression as text: bounds, values and counts."""
     said = []
     if figures.values is not None and (values := _first_value(figures.values)) is not None:
         shown = _texts(pa.array(values[:_FEW], figures.values.type.value_type), figures.type)
@@ -105,13 +105,13 @@ def _first_value(array: pa.Array | None) -> Any:
 
 
 def _end(figures: FileStatistics, end: str) -> str:
-    """One end of the stored values as text; empty where there is none."""
+    """One bound of the stored values as text; empty if it is unknown."""
     ends = getattr(figures, end)
     return "" if _first_value(ends) is None else _texts(ends, figures.type)[0]
 
 
 def _texts(values: pa.Array, kind: str) -> list[str]:
-    """Values as SQL shows them, text and times in quotes."""
+    """Values in the notation of SQL; strings and times are quoted."""
     texts = list(map(str, values.to_pylist()))
     with suppress(pa.ArrowException, ValueError, KeyError, TypeError):
         texts = list(map(str, texts_of(values, kind).to_pylist()))
@@ -120,7 +120,7 @@ def _texts(values: pa.Array, kind: str) -> list[str]:
 
 
 def _units(clause: UnitClause, snapshot: Snapshot, file: int) -> str:
-    """The units of a file that a clause keeps; empty for units of a sort that is not shown."""
+    """The units of a file that a clause keeps, as text; empty for unsupported kinds of units."""
     part = next((part for part in getattr(clause, "parts", (clause,)) if isinstance(part, FileClause)), None)
     table = None if part is None else part.units(snapshot.files)
     if isinstance(table, BoxUnits):
@@ -143,7 +143,7 @@ def _units(clause: UnitClause, snapshot: Snapshot, file: int) -> str:
 
 
 def _unit(table: BoxUnits | SegmentTable | Postings, place: int) -> str:
-    """A unit in words."""
+    """A unit as text."""
     if isinstance(table, BoxUnits):
         sort = UnitSort(int(table.column("sort")[place]))
         ends = " ".join(f"{table.column(end)[place]:g}" for end in ENDS)

@@ -1,14 +1,15 @@
 """Parts of a condition that no index supports, each with the reason and the index to create.
 
-Nothing here runs when a query is planned: a decision keeps its labelled tree, and a report walks over it.
+Planning a query does not run this module: a decision keeps its labelled tree, and a report traverses it.
 
-A part is *served* if its clause says more than that there is a value. An AND is served by any of its members, so each
-of the others is named; an OR needs all of its members, so the first ones that are not served are named with it. What an
-index decides for several members of an AND together, such as the sides of a box, serves each of them. A part that is
-served may hold tests that are not, in a branch of a CASE or in an AND below an OR: these are named too.
+A part is *served* if its clause can skip other files than those with nothing but NULL. An AND is served if any of its
+members is, so each of its other members is reported; an OR needs all of its members, so its first unserved members are
+reported with it. If an index decides several members of an AND together, such as the sides of a box, all of them are
+served. A served part may contain unserved tests, in a branch of a CASE or in an AND below an OR: these are reported
+too.
 
-Never named are ``IS NOT NULL`` beside other conditions, which Spark adds for every column that a condition or a join
-reads, and conditions on partitions alone, which Spark has settled by the folders.
+Two kinds of conditions are never reported: ``IS NOT NULL`` beside other conditions, which Spark adds for every column
+in a filter or join, and conditions on partition columns only, which Spark evaluates on the folders.
 """
 
 from __future__ import annotations
@@ -74,18 +75,18 @@ def unserved_reasons(
     written: Sequence[Predicate] = (),
     partitions: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Iterate over sentences on what no index serves, each once, a few of many.
+    """Iterate over distinct sentences on tests that no index serves; a long list is shortened.
 
     Parameters
     ----------
     decisions
-        Those of a scan.
+        The decisions of a scan.
     noted
-        Sentences that are there already: what they name is not named again.
+        Sentences that are reported already; their subjects are not repeated.
     written
-        The members of the condition in the query's words, partition columns in place of their values.
+        The members of the query's condition, with partition columns in place of their values.
     partitions
-        Columns by whose values the table's own format leaves out files.
+        Columns by which the table format itself skips files.
     """
     found: dict[tuple[str, str], str] = {}
     for decision in decisions[:_MOST_DECISIONS]:
@@ -95,9 +96,9 @@ def unserved_reasons(
                 if any(text in sentence for text in opaque for sentence in noted):
                     continue
                 key = (str(unserved.within or ""), unserved.why)
-                if key not in found or unserved.joint is not Joint.REST:  # served in part in another partition
+                if key not in found or unserved.joint is not Joint.REST:  # another partition may serve it in part
                     found[key] = str(unserved)
-        except Exception as error:  # of an index or mapping of others: a report is shown in any case
+        except Exception as error:  # of a user-defined index or mapping; the report is shown anyway
             found["", ""] = f"what no index serves is not known: {type(error).__name__}: {error}"
     texts = list(dict.fromkeys(found.values()))
     yield from texts[:_MOST]
@@ -106,7 +107,7 @@ def unserved_reasons(
 
 
 class LabelledCondition:
-    """The condition of a decision, part by part, with the clauses that were made of them."""
+    """The condition of a decision, part by part, with the clauses for the parts."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class LabelledCondition:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The members of the condition's AND that read columns of the files; ``IS NOT NULL`` only if alone."""
+        """The members of the top-level AND that read file columns; ``IS NOT NULL`` only if there is no other."""
         members, every = self.whole.members()
         words: dict[Predicate, Predicate] = {}
         with suppress(RecursionError):
@@ -133,35 +134,35 @@ class LabelledCondition:
         return _select_parts([replace(part, written=words.get(part.label.vertex)) if words else part for part in parts])
 
     def partition_conditions(self) -> Iterator[Predicate]:
-        """Iterate over the members that Spark settles by a partition's values, in the query's words."""
+        """Iterate over the members that Spark evaluates on a partition's values, as written in the query."""
         for member, written in self._members():
             if columns_of(written) and Part.without_clause(member).is_settled:
                 every = written.children if isinstance(written, And) else (written,)
                 yield from (each for each in every if not Part.without_clause(each).is_presence)
 
     def _members(self) -> Iterator[tuple[Predicate, Predicate]]:
-        """Iterate over the members of the condition, each with what the query wrote."""
+        """Iterate over the members of the condition, each with its form in the query."""
         predicate = self.decision.predicate
         members = predicate.children if isinstance(predicate, And) else (predicate,)
         if len(members) == len(self._written):
             yield from zip(members, self._written, strict=True)
 
     def _in_words(self) -> Iterator[tuple[Predicate, Predicate]]:
-        """Iterate over rewritten members that hold a partition's values, each with what the query wrote."""
+        """Iterate over rewritten members that contain partition values, each with its form in the query."""
         return ((canonical(member), written) for member, written in self._members() if member != written)
 
     def is_served(self, part: Part) -> bool:
-        """True if some index says more of a part than that there is a value."""
+        """Test whether an index can skip other files for a part than those with nothing but NULL."""
         if part.is_presence:
             return part.clause is not KEEP_ALL
         return not all(map(self.says_presence, parts_of(part.clause)))
 
     def says_presence(self, clause: Clause) -> bool:
-        """True if a clause keeps every file, or says no more than that there is a value."""
+        """Test whether a clause skips no file, or only files with nothing but NULL."""
         return str(clause) in self._presence
 
     def is_served_together(self, part: Part) -> bool:
-        """True if some index serves a part of the AND together with other parts."""
+        """Test whether an index serves the part only in combination with other parts of the AND."""
         others = tuple(other.condition for other in self.parts if other is not part)
         if not others or any(other.too_deep for other in self.parts) or not self._of_several:
             return False
@@ -172,11 +173,11 @@ class LabelledCondition:
         return any(str(leaf) not in apart for leaf in leaves_of(whole))
 
     def is_pruned(self, part: Part) -> bool:
-        """True for plain tests of partition columns, by which a table's own format leaves out files."""
+        """Test for plain conditions on partition columns, by which the table format itself skips files."""
         return not part.too_deep and part.columns <= self._partitions and all(map(_is_plain, tests_of(part.condition)))
 
     def unserved_parts(self) -> Iterator[UnservedPart]:
-        """Iterate over the tests that no index serves, in the order of the condition."""
+        """Iterate over the unserved tests, in the order of the condition."""
         for part in self.parts:
             if self.is_served(part):
                 yield from self.rest(part)
@@ -184,12 +185,12 @@ class LabelledCondition:
                 yield from self.reasons(part)
 
     def rest(self, part: Part) -> Iterator[UnservedPart]:
-        """Iterate over the tests within a served part that no index serves."""
+        """Iterate over the unserved tests within a served part."""
         if not part.too_deep:
             yield from self._unserved_tests(part, Joint.REST)
 
     def reasons(self, part: Part) -> Iterator[UnservedPart]:
-        """Iterate over the reasons why a part is not served."""
+        """Iterate over the reasons why a part is unserved."""
         members, every = part.members()
         if part.too_deep:
             over = join_names(sorted(part.columns)[:_MOST])
@@ -205,14 +206,14 @@ class LabelledCondition:
                     yield from self.reasons(member)
         else:
             guilty = [member for member in members if not self.is_served(member)]
-            open_in = [] if any(member.is_settled for member in guilty) else guilty  # TRUE for every row of a partition
+            open_in = [] if any(member.is_settled for member in guilty) else guilty  # constant TRUE in a partition
             for member in open_in[:_MOST_MEMBERS]:
                 found = next(self.reasons(member), None)
                 if found is not None:
                     yield replace(found, within=part)
 
     def _unserved_tests(self, part: Part, joint: Joint) -> Iterator[UnservedPart]:
-        """Iterate over a few tests of a part made of several that no index serves by themselves."""
+        """Iterate over a few unserved tests of a part with several tests."""
         tests = tests_of(part.condition)
         unserved = [test for test in tests if columns_of(test) and not self._has_clause(test)] if len(tests) > 1 else []
         for test in unserved[:_MOST_MEMBERS]:
@@ -220,22 +221,22 @@ class LabelledCondition:
                 yield replace(found, within=part, joint=joint)
 
     def _has_clause(self, test: Predicate) -> bool:
-        """True if an index says something of where a test is TRUE or FALSE."""
+        """Test whether an index has a clause for a test being TRUE, or being FALSE."""
         return next(self._clauses(test), None) is not None
 
     def _clauses(self, test: Predicate) -> Iterator[Clause]:
-        """Iterate over the clauses of where a test is TRUE and where it is FALSE."""
+        """Iterate over the clauses for a test being TRUE and for it being FALSE."""
         for verdict in (self._labeller.true(test), self._labeller.true(normalise(Not(test)))):
             yield from (clause for clause in parts_of(verdict) if not self.says_presence(clause))
 
     def clauses_within(self, part: Part) -> Iterator[Clause]:
-        """Iterate over the clauses of the tests that a part is made of, if there are several."""
+        """Iterate over the clauses of a part's tests, if there are several."""
         tests = [] if part.too_deep else tests_of(part.condition)
         return (clause for test in tests if len(tests) > 1 for clause in self._clauses(test))
 
     @property
     def entries(self) -> tuple[IndexEntry, ...]:
-        """The indexes of the dataset, whether or not they were used."""
+        """The indexes of the dataset, used or not."""
         return self.decision.snapshot.header.entries
 
     @cached_property
@@ -248,16 +249,16 @@ class LabelledCondition:
 
     @cached_property
     def _of_several(self) -> bool:
-        """True if the AND has clauses that none of its parts has."""
+        """Test whether the AND has clauses that none of its parts has."""
         apart = {str(leaf) for part in self.parts for leaf in leaves_of(part.clause)}
         return any(str(leaf) not in apart for leaf in leaves_of(self.whole.clause))
 
     def _is_noted(self, index: Index) -> bool:
-        """True if a sentence says that an index is over another type or function than the query's."""
+        """Test whether a reported sentence covers a mismatch of the index's type or function with the query."""
         return any(text.startswith(f"{index} is not used: ") for text in self._noted)
 
     def _reason(self, part: Part) -> UnservedPart | None:
-        """The reason why a test is not served; None where another sentence says it."""
+        """The reason why a test is unserved; None if another sentence reports it."""
         test = part.condition
         if all(other.is_presence for other in self.parts):
             words = " AND ".join(condense(str(other.condition)) for other in self.parts)
@@ -269,7 +270,7 @@ class LabelledCondition:
             names = tuple(str(index) for index in near if str(index) in used)
             return UnservedPart(part, _unknown(part), indexes=names)
         if any(self._is_noted(index) if str(index) in used else serves([index], test) for index in near):
-            return None  # why that index is not used is noted
+            return None  # the reason why that index is not used is reported
         near = [index for index in near if str(index) in used]
         candidates = [index for index in index_candidates([test]).indexes if index not in near]
         suggestion = _code_of(_best_index([index for index in candidates if len(str(index)) <= _LONGEST_CODE], test))
@@ -289,7 +290,7 @@ class LabelledCondition:
 
 
 def _is_plain(test: Predicate) -> bool:
-    """True for a test of a column itself with constants, which table formats evaluate on partitions."""
+    """Test for a condition on a column itself with constants, which table formats evaluate on partitions."""
     match test:
         case Column() | IsNull(Column()) | In(Column()) | StartsWith(Column()) | Comparison(_, Column(), Literal()):
             return True
@@ -297,13 +298,13 @@ def _is_plain(test: Predicate) -> bool:
 
 
 def _select_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts that rows settle; of ``IS NOT NULL`` only those of a condition that says no more."""
+    """The parts that depend on rows; ``IS NOT NULL`` only if there is no other."""
     reading = tuple(part for part in parts if not part.is_settled)
     return tuple(part for part in reading if not part.is_presence) or reading
 
 
 def _subjects(test: Predicate) -> list[Predicate]:
-    """The operands of a test that read columns: those that an index could be over."""
+    """The operands of a test that read columns, for which an index could be built."""
     inner = test.child if isinstance(test, Not) else test
     operands = [inner] if isinstance(inner, Call) else [uncast(child) for child in children(inner)]
     return [operand for operand in operands if columns_of(operand)]
@@ -314,7 +315,7 @@ def _columns(*indexes: Index) -> frozenset[str]:
 
 
 def _unknown(part: Part) -> str:
-    """The reason for a part of which geoskip has no translation."""
+    """The reason for a part that geoskip cannot translate."""
     text = str(part)
     if "(a subquery)" in text:
         return f"{text} is not used: the answer of a subquery is not there when files are chosen"
@@ -322,7 +323,7 @@ def _unknown(part: Part) -> str:
 
 
 def _call_mismatch(index: Index, test: Predicate) -> str:
-    """The reason why an index over a call does not serve another call of its function; empty for none."""
+    """The reason why an index over a call does not serve another call of the function; empty if none."""
     calls = [node for node in walk(test) if isinstance(node, Call)]
     for bound in index.bound:
         for call in calls:
@@ -338,13 +339,13 @@ def _call_mismatch(index: Index, test: Predicate) -> str:
 
 
 def _mappings(test: Predicate) -> list[str]:
-    """The mappings of a test's functions, in words."""
+    """The names of the mappings of a test's functions, as text."""
     names = [call.name for call in calls_of(test) if current().rules_of(call)]
     return [f"the mapping of {name}" for name in dict.fromkeys(names)]
 
 
 def _is_unmapped(subject: Predicate) -> bool:
-    """True for a user's function of which no mapping is registered."""
+    """Test for a user-defined function without a mapping."""
     return isinstance(subject, Call) and _is_of_user(subject) and not current().rules_of(subject)
 
 
@@ -352,7 +353,7 @@ def _is_unmapped(subject: Predicate) -> bool:
 
 
 def _code_of(index: Index | None) -> str:
-    """An index as code, with double quotes where that is possible; empty for None.
+    """An index as code, with double quotes if possible; empty for None.
 
     >>> _code_of(MetricDist("word", metric="levenshtein"))
     'MetricDist("word", metric="levenshtein")'
@@ -362,7 +363,7 @@ def _code_of(index: Index | None) -> str:
 
 
 def _best_index(candidates: Sequence[Index], test: Predicate) -> Index | None:
-    """The index to suggest for a test: one made for its functions, else bounds or a list, columns first."""
+    """The index to suggest for a test: one for its functions, else bounds or a list; columns first."""
     calls = [node for node in walk(test) if isinstance(node, Call) and node.name not in ("if", "coalesce")]
     order: list[type[Index]] = [MetricDist, GeoBox] if calls else []
     if any(call.name == "regexp_extract" for call in calls):
@@ -375,7 +376,7 @@ def _best_index(candidates: Sequence[Index], test: Predicate) -> Index | None:
 
     def rank(index: Index) -> tuple[int, int]:
         computed = [bound for bound in index.bound if isinstance(bound, Call)]
-        if isinstance(index, MinMax) and computed:  # as a list of them, but for texts
+        if isinstance(index, MinMax) and computed:  # ranked like a list over them, but last for text
             of_text = any(sql_type(call.type).is_text for call in computed)
             return (len(order), 0) if of_text else (order.index(ValueList), 1)
         return order.index(type(index)) if type(index) in order else len(order), 2 if computed else 0
@@ -384,5 +385,5 @@ def _best_index(candidates: Sequence[Index], test: Predicate) -> Index | None:
 
 
 def _is_of_user(call: Call) -> bool:
-    """True for a user's function in Python."""
+    """Test for a user-defined function in Python."""
     return (call.implementation or "").startswith("python:")

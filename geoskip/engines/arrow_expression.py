@@ -1,21 +1,22 @@
 """Translate the expressions of ``pyarrow.compute`` to predicates.
 
-An expression has no public tree, but it pickles to one: what ``__reduce__`` gives is Arrow's own serialization, an IPC
-file with one row. The metadata of its schema are the tree in prefix order (``call``, ``field_ref``, ``literal``,
-``end``), and its columns the literals and the options of functions, exact to the last bit. (Substrait has no LIKE, no
-safe cast and no set with null; the text of an expression does not quote what it shows.) The keys of these metadata
-repeat, which pyarrow's dictionary cannot hold, so that they are read from the flatbuffer. What cannot be read in this
-form, by a newer Arrow, is unknown and keeps every file.
+An expression has no public tree, but ``__reduce__`` returns Arrow's own serialization of it: an IPC file with one row.
+The schema's metadata hold the tree in prefix order (``call``, ``field_ref``, ``literal``, ``end``); the columns hold
+the literals and the options of functions without loss. (Substrait has no LIKE, no safe cast and no set with null; the
+text of an expression does not quote the names of columns.) The keys of these metadata repeat, and pyarrow returns
+metadata as a dictionary, so they are read from the flatbuffer. A form that this module cannot read, from a newer Arrow,
+becomes an unknown condition, which keeps every file.
 
 How Arrow differs from Spark (:mod:`geoskip.engines.implied_conditions` has the rules):
 
-* NaN is IEEE's: ``~(x > 5)`` is true of it, ``x == NaN`` never, ``x != NaN`` always. A set finds it, though, and of two
-  zeros only the one with the same sign.
-* ``isin`` is never null: null is in a set with null, and else not in it, so that ``~x.isin([1])`` is true of null.
-* Whole numbers are compared with floats as floats of 32 bits; the literals of a set are cast to the column's type.
-* Times may have nanoseconds, of which Spark has the microseconds; INT96 is read as nanoseconds, so that a time after
-  2262 or before 1677 is read as another one.
-* ``and`` and ``or`` without ``_kleene`` are null where an operand is.
+* NaN follows IEEE 754: ``~(x > 5)`` is true for NaN, ``x == NaN`` is never true, ``x != NaN`` always. But ``isin``
+  finds NaN in a set, and distinguishes 0.0 from -0.0.
+* ``isin`` is never null: null is in a set that contains null and not in any other, so ``~x.isin([1])`` is true for
+  null.
+* An integer column is compared with a float in 32-bit floats; the literals of a set are cast to the column's type.
+* Times may have nanoseconds, where Spark has only microseconds. INT96 is read as nanoseconds, so that times after 2262
+  or before 1677 wrap around.
+* ``and`` and ``or`` without ``_kleene`` are null if an operand is null.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def predicate_of_arrow(
         found = builder.condition(_parse_expression(expression, builder))
     except UnknownColumnError:
         raise
-    except Exception as error:  # of another Arrow, or what cannot be pickled
+    except Exception as error:  # an expression of another Arrow version, or one that cannot be pickled
         found = builder.unknown(f"the expression of Arrow could not be read: {type(error).__name__}: {error}")
     return normalise(found.true), builder.reasons
 
@@ -136,7 +137,7 @@ def _parse_expression(expression: Any, builder: Builder) -> Any:
 
 
 def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: Builder) -> Any:
-    """A function of Arrow over operands and conditions."""
+    """Translate a function of Arrow over operands and conditions."""
     given = {field.name: value for scalar in options for field, value in zip(scalar.type, scalar.values(), strict=True)}
     match name, arguments:
         case _, (left, right) if name in _COMPARISONS:
@@ -180,7 +181,7 @@ def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: 
 
 
 def _is_in(child: Any, given: Mapping[str, Any], builder: Builder) -> EngineCondition:
-    """A test for a value in a set, which Arrow has as an option."""
+    """Translate a test for a value in a set, which Arrow stores as an option of the function."""
     values = given["value_set"].values
     found = [constant_of(value, builder) for value in values]
     constants = [value for value in found if isinstance(value, Constant)]
@@ -192,7 +193,7 @@ def _is_in(child: Any, given: Mapping[str, Any], builder: Builder) -> EngineCond
 
 
 def _widens(target: pa.DataType, column: Column) -> bool:
-    """True for a cast that changes no value of a column, or raises, before a comparison with a constant."""
+    """Test whether a cast changes no value of a column, or raises, before a comparison with a constant."""
     kind = sql_type(column.type)
     width = kind.values.stop.bit_length()
     whole = kind.is_integral and pa.types.is_signed_integer(target) and target.bit_width >= width
@@ -202,7 +203,7 @@ def _widens(target: pa.DataType, column: Column) -> bool:
 
 
 def constant_of(scalar: pa.Scalar, builder: Builder) -> Constant | EngineCondition:
-    """A literal; unknown for types without a counterpart."""
+    """Translate a literal; unknown for types without a counterpart."""
     kind = scalar.type
     if not scalar.is_valid:
         return Constant("null")
@@ -233,18 +234,18 @@ def constant_of(scalar: pa.Scalar, builder: Builder) -> Constant | EngineConditi
 
 
 def _metadata(schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """Read the keys and values of a schema's metadata in order, repeated ones too, from its flatbuffer.
+    """Read the keys and values of a schema's metadata in order, with repeated keys, from its flatbuffer.
 
     >>> list(_metadata(pa.schema([], {"b": "1", "a": "é"})))
     [('b', '1'), ('a', 'é')]
     """
-    data = schema.serialize().to_pybytes()[8:]  # behind the marker and the length of the message
+    data = schema.serialize().to_pybytes()[8:]  # after the marker and the length of the message
 
     def follow(at: int) -> int:
         return at + int(struct.unpack_from("<I", data, at)[0])
 
     def members(at: int) -> list[int]:
-        """Positions of the members of a table; 0 for those left out."""
+        """Positions of the members of a flatbuffer table; 0 for absent members."""
         table = at - struct.unpack_from("<i", data, at)[0]
         count = (struct.unpack_from("<H", data, table)[0] - 4) // 2
         return [at + offset if offset else 0 for offset in struct.unpack_from(f"<{count}H", data, table + 4)]

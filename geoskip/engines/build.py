@@ -190,7 +190,7 @@ def store_for(source: ParquetSource, store: Store | None, metadata: str | os.Pat
 
 
 class ParquetData:
-    """Files of a dataset, listed again each time but the first, and read by threads."""
+    """Files of a dataset, listed anew for each listing after the first, and read by threads."""
 
     def __init__(self, source: ParquetSource, store: Store, own: bool, threads: int) -> None:
         self.source, self._store, self._own, self.threads = source, store, own, threads
@@ -250,11 +250,11 @@ class ParquetData:
         return [local_etag(local_path(self._uri(path)) or "") for path in paths]
 
     def sees(self, paths: pa.Array) -> pa.Array:
-        """A boolean for each path: True if this handle would list the file."""
+        """A boolean for each path: True if a listing of this dataset would include the file."""
         return pa.array(self.source.paths.sees(map(self._uri, paths.to_pylist())), pa.bool_())
 
     def changed_indexes(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
-        """Indexes that would be built otherwise now, with the reason."""
+        """Indexes that would be built differently now, with the reason."""
         found = {entry.name: self._change(entry) for entry in entries}
         return {name: why for name, why in found.items() if why is not None}
 
@@ -290,7 +290,7 @@ class ParquetData:
     def bind(self, indexes: Sequence[Index]) -> list[IndexEntry]:
         """Entries of some indexes over the dataset.
 
-        Raises InvalidSpecificationError for indexes that are given twice or need Spark, UnknownColumnError.
+        Raises InvalidSpecificationError for duplicate indexes and those that need Spark, and UnknownColumnError.
         """
         found = check_indexes(indexes)
         binder = TextBinder(types_of_columns(self.relation), self._is_case_sensitive(), self.source.unread)
@@ -327,7 +327,7 @@ class ParquetData:
         return entry
 
     def choose(self, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
-        """Entries with indexes that have chosen their parameters from a sample."""
+        """Entries with indexes whose parameters are chosen from a sample."""
 
         def read_sample(
             samples: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_process: bool
@@ -372,7 +372,7 @@ class ParquetData:
 
 @dataclass(frozen=True)
 class _ChunkReader:
-    """Reads files: for plain columns by the fast reader, which leaves odd files to the other one."""
+    """Reader of files: by :func:`read_files` for plain columns, else by :func:`read_values`."""
 
     plain: tuple[IndexPlan, ...]
     others: tuple[ValuePlan, ...]
@@ -408,7 +408,7 @@ class _ChunkReader:
 
 
 def _merge_results(one: FileResult, other: FileResult) -> FileResult:
-    """Results of one file for different indexes as one."""
+    """Merge the results of one file for different indexes."""
     if other.problem is not None:
         return other
     return FileResult(

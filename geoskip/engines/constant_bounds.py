@@ -1,10 +1,9 @@
 """Translate comparisons with an engine's constants to Spark's, without losing rows.
 
-What an engine compares with is not always the literal as it is written: Arrow rounds ``0.1`` to 32 bits before it looks
-it up among floats, polars cuts a time to the milliseconds of its column. A :class:`Constant` stands for an interval of
-numbers in which the value lies that the engine uses, and a comparison becomes one with that end of it that keeps more
-rows. Values of a column are those that Spark has: exact numbers; floats; days; microseconds, which nanoseconds are cut
-to.
+An engine may not compare with a literal exactly as written: Arrow rounds ``0.1`` to 32 bits to compare it with floats,
+polars truncates a time to the milliseconds of its column. The value that the engine uses lies in an interval around a
+:class:`Constant`; a comparison is translated with the end of the interval that keeps more rows. Column values are those
+that Spark reads: exact numbers, floats, days, and microseconds, to which nanoseconds are truncated.
 """
 
 from __future__ import annotations
@@ -41,15 +40,16 @@ class Engine:
     Attributes
     ----------
     ieee
-        NaN is neither equal to anything nor less or greater; else it is as in Spark.
+        True if NaN is unequal to everything, and neither less nor greater (IEEE 754); False for Spark's order.
     units
-        Microseconds of the coarsest unit that a literal may be cut to, when it is compared with a column of times.
+        The coarsest unit, in microseconds, to which a literal may be truncated when it is compared with a column of
+        times.
     finer
-        True if columns of times may hold nanoseconds, which Spark does not see.
+        True if columns of times may hold nanoseconds, which Spark truncates.
     wraps
-        True if a time that nanoseconds cannot hold may be read as another one: as Arrow reads INT96.
+        True if a time outside the range of 64-bit nanoseconds may wrap around, as when Arrow reads INT96.
     orders_texts
-        True if texts are known to be compared by their bytes, and not by their number in an enumeration.
+        True if strings are certain to be compared by their bytes, and not by their position in an enumeration.
     """
 
     ieee: bool
@@ -64,7 +64,7 @@ class Constant:
     """A literal of an engine.
 
     ``kind`` is ``null``, ``boolean``, ``integer``, ``decimal``, ``float``, ``text``, ``binary``, ``date`` (days since
-    1970) or ``time`` (microseconds since 1970, UTC where there is a zone; a fraction where there are nanoseconds).
+    1970) or ``time`` (microseconds since 1970, in UTC for times with a zone; fractional for nanoseconds).
     ``value`` is exact: a Fraction for whole numbers, decimals, dates and times, a float for floats.
     """
 
@@ -73,7 +73,7 @@ class Constant:
 
     @classmethod
     def number(cls, kind: str, value: int | Decimal | Fraction) -> Constant:
-        """A whole number, a decimal, a date or a time."""
+        """Create a whole number, a decimal, a date or a time."""
         return cls(kind, Fraction(value))
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Constant:
 
     @property
     def is_nan(self) -> bool:
-        """A float that is no number."""
+        """Test whether the constant is NaN."""
         return isinstance(self.value, float) and math.isnan(self.value)
 
 
@@ -100,8 +100,8 @@ def comparison(op: str, column: Column, constant: Constant, engine: Engine) -> t
     Returns
     -------
     tuple or str
-        What Spark finds TRUE where the engine finds the comparison TRUE, and where it is FALSE; or the reason why
-        nothing is known.
+        The predicate that Spark finds TRUE where the engine's comparison is TRUE, and the one for where it is FALSE; or
+        the reason why the comparison cannot be used.
 
     >>> comparison("!=", Column("x", "double"), Constant("float", math.nan), Engine(ieee=True))
     (x IS NOT NULL, False)
@@ -127,16 +127,16 @@ def comparison(op: str, column: Column, constant: Constant, engine: Engine) -> t
 
 
 def out_of_nanoseconds(column: Column) -> Predicate:
-    """Condition that holds of all times that 64 bits of nanoseconds cannot hold, and of those before 1900."""
+    """Condition for times outside the range of 64-bit nanoseconds, and for times before 1900."""
     first, last = Literal(_YEAR_1900, column.type), Literal(_LAST_NANOSECOND, column.type)
     return Or((Comparison("<", column, first), Comparison(">", column, last)))
 
 
 def _interval(kind: SqlType, constant: Constant, engine: Engine) -> tuple[Fraction, Fraction] | None:
-    """Ends of the numbers that the engine may compare with; None where that cannot be said."""
+    """Least and greatest number that the engine may compare with; None if these are unknown."""
     value = constant.value
     match constant.kind:
-        case "integer" if kind.is_decimal and abs(value) >= _EXACT:  # maybe compared as floats
+        case "integer" if kind.is_decimal and abs(value) >= _EXACT:  # it may be compared as a float
             return None
         case "integer" | "decimal" if kind.is_exact:
             return value, value
@@ -155,7 +155,7 @@ def _interval(kind: SqlType, constant: Constant, engine: Engine) -> tuple[Fracti
 
 
 def _float(op: str, column: Column, value: Fraction | float, engine: Engine) -> tuple[Predicate, Predicate]:
-    """A column of floats, compared with a number as it is, or rounded to the type of the column."""
+    """Compare a column of floats with a number, exact or rounded to the column's type."""
     if value != value and engine.ieee:
         everything = Not(IsNull(column))
         return (everything, FALSE) if op == "!=" else (FALSE, everything)
@@ -175,16 +175,16 @@ def _float(op: str, column: Column, value: Fraction | float, engine: Engine) -> 
 def _on_grid(
     op: str, column: Column, kind: SqlType, interval: tuple[Fraction, Fraction], *, floored: bool
 ) -> Predicate:
-    """Compare a column of whole steps with a number of an interval, so that no row is lost.
+    """Compare a column of evenly spaced values with a number from an interval, without losing rows.
 
     Parameters
     ----------
     op, column, kind
-        The comparison, the column and its type: steps are ones, or the last digits of decimals.
+        The comparison, the column and its type: the step is 1, or one unit of the last digit of a decimal.
     interval
         The least and the greatest number that the engine may compare with.
     floored
-        True if the engine's values may lie up to a step above those of Spark.
+        True if the engine's values may exceed Spark's by less than one step.
     """
     least, most = (end * 10**kind.scale for end in interval) if kind.is_decimal else interval
     everything: Predicate = Not(IsNull(column))
@@ -213,7 +213,7 @@ def _on_grid(
 
 
 def _step(op: str, column: Column, kind: SqlType, number: int) -> Predicate:
-    """A comparison with a whole number of steps, which may lie outside of the type."""
+    """Compare a column with a whole number of steps, which may be out of the type's range."""
     if kind.is_decimal:
         least, most = 1 - 10**kind.precision, 10**kind.precision - 1
     else:
@@ -228,17 +228,17 @@ def _step(op: str, column: Column, kind: SqlType, number: int) -> Predicate:
 
 
 def compared(op: str, left: Predicate, right: Predicate) -> Predicate:
-    """A comparison as Spark has it: ``!=`` is NOT ``=``."""
+    """Create a comparison as Spark parses it: ``!=`` is NOT ``=``."""
     return Not(Comparison("=", left, right)) if op == "!=" else Comparison(op, left, right)
 
 
 def is_nan(column: Column) -> Predicate:
-    """``column = NaN``, which Spark finds TRUE of NaN."""
+    """Create ``column = NaN``, which Spark finds TRUE for NaN."""
     return Comparison("=", column, Literal(math.nan, column.type))
 
 
 def conjunction(parts: Sequence[Predicate]) -> Predicate:
-    """AND of any number of predicates, flat."""
+    """AND of any number of predicates, without nested ANDs."""
     if FALSE in parts:
         return FALSE
     found = list(
@@ -248,7 +248,7 @@ def conjunction(parts: Sequence[Predicate]) -> Predicate:
 
 
 def disjunction(parts: Sequence[Predicate]) -> Predicate:
-    """OR of any number of predicates, flat."""
+    """OR of any number of predicates, without nested ORs."""
     if TRUE in parts:
         return TRUE
     found = list(

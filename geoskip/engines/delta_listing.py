@@ -22,7 +22,7 @@ _MAPPED = "delta.columnMapping.mode"
 
 
 def list_table(root: str, below: str) -> FolderListing:
-    """List the files of a table's latest version, of all or of those in one of its folders."""
+    """List the files of a table's latest version, or those below one of its folders."""
     try:
         table = open_table(root, "a Delta table")
         actions = pa.table(table.get_add_actions(flatten=False)).combine_chunks()
@@ -30,7 +30,7 @@ def list_table(root: str, below: str) -> FolderListing:
         types: dict[str, str] = types_of_schema(table.schema().to_json())
     except GeoskipError:
         raise
-    except Exception as error:  # of features that the package does not know
+    except Exception as error:  # such as features that the package does not support
         raise InvalidSpecificationError(f"{root} is a Delta table whose log cannot be read: {error}") from error
     paths = [unquote(path) for path in actions["path"].to_pylist()]
     if any(":/" in path or path.startswith("/") for path in paths):
@@ -51,7 +51,7 @@ def list_table(root: str, below: str) -> FolderListing:
         root=root,
         path=pa.array([paths[number] for number in order], pa.string()),
         size=actions["size_bytes"].combine_chunks().cast(pa.int64()),
-        mtime=pa.nulls(count, pa.int64()),  # a file of the log never changes
+        mtime=pa.nulls(count, pa.int64()),  # a file in the log never changes
         etag=pa.nulls(count, pa.string()),
         below=below,
         partitions=pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
@@ -73,7 +73,7 @@ def list_table(root: str, below: str) -> FolderListing:
 def open_table(root: str, caller: str) -> Any:
     """Open a table with deltalake.
 
-    Raises InvalidSpecificationError for a folder whose name it takes for that of another.
+    Raises InvalidSpecificationError for a folder with a percent-encoded name, which deltalake would decode.
     """
     table_class = require_package("deltalake", caller).DeltaTable
     if unquote(os.path.abspath(root)) != os.path.abspath(root):
@@ -85,10 +85,10 @@ def open_table(root: str, caller: str) -> Any:
 
 
 def is_mapped(about: Any) -> bool:
-    """True if the columns of a table have names of their own in its files, by its metadata."""
+    """Test, by a table's metadata, whether its columns may have other names in the files."""
     return bool((about.configuration or {}).get(_MAPPED, "none") != "none")
 
 
 def _text(value: object) -> str | None:
-    """A partition's value as the log writes it: days as 2024-02-29."""
+    """A partition value in the format of the log: a date as 2024-02-29."""
     return None if value is None else str(value)

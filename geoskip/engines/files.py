@@ -94,7 +94,7 @@ def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadat
     found = list_files(root, below)
     try:
         snapshot = latest_snapshot(store_of(root, store, metadata))
-    except MetadataError:  # the questions report it
+    except MetadataError:  # files() reports the error
         return found
     if snapshot is not None:
         FileMatch.of(snapshot, found)
@@ -179,14 +179,15 @@ def _predicate(
     names: Sequence[str] | None,
     reasons: list[str],
 ) -> Predicate:
-    """Translate a condition; what could not be used goes to ``reasons``.
+    """Translate a condition to a predicate, and add the reasons for unused parts to ``reasons``.
 
     Parameters
     ----------
     where, columns
-        The condition, and the types by column, None where a type is not known.
+        The condition, and the types by column; None for an unknown type.
     dialect, time_zone, names
-        Of SQL: the dialect, the session's zone; and all columns where they are known: others raise UnknownColumnError.
+        For SQL: the dialect, the session's time zone, and all columns if known; any other column raises
+        UnknownColumnError.
     reasons
         Receives sentences.
     """
@@ -218,7 +219,7 @@ _TRANSLATORS = {
 
 
 def _types_in_a_file(found: FolderListing) -> dict[str, str]:
-    """Spark's types of the first file's columns, by which a condition is read without metadata."""
+    """Spark's types of the columns in the first file, for translating a condition without metadata."""
     with suppress(OSError, pa.ArrowException):
         if len(found.path):
             with pq.ParquetFile(os.path.join(found.root, found.path[0].as_py())) as file:
@@ -227,7 +228,7 @@ def _types_in_a_file(found: FolderListing) -> dict[str, str]:
 
 
 def _types(found: FolderListing, snapshot: Snapshot | None) -> Mapping[str, str | None]:
-    """Spark's types of the columns, by the metadata; of a table by the version that was listed."""
+    """Spark's types of the columns by the metadata; for a table, by the version that was listed."""
     if found.table_types is not None:
         return found.table_types
     return {} if snapshot is None else snapshot.files.cached("schema", lambda: schema_types(snapshot.header))
@@ -245,7 +246,7 @@ def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[
 
 
 class _Question:
-    """One condition on one listing."""
+    """Evaluation of one condition on one listing."""
 
     def __init__(
         self,
@@ -297,17 +298,17 @@ class _Question:
         which: Numbers,
         entries: Sequence[IndexEntry],
     ) -> tuple[Mask, Numbers]:
-        """The rows to keep and the unknown files to keep, where partitions leave different conditions.
+        """The rows and the unknown files to keep, if the condition differs between partitions.
 
         Parameters
         ----------
         snapshot, match, entries
-            The snapshot, its rows' files, and the indexes that can be used.
+            The snapshot, its match with the listing, and the indexes that can be used.
         left, which
-            The conditions that are left, and the number of that of each folder.
+            The remaining conditions, and the number of each folder's condition.
         """
         of_folder = which[self.partitions.folders]
-        of_row = of_folder[match.file]  # of a row without a file that of another, which is dropped later
+        of_row = of_folder[match.file]  # a row without a file gets an arbitrary condition; it is dropped later
         of_unknown = of_folder[match.unknown]
         keep = np.zeros(len(of_row), dtype=bool)
         unknown = np.zeros(len(of_unknown), dtype=bool)
@@ -337,20 +338,20 @@ class _Question:
         return usable(self.found.root, header, is_agreed, self.reasons, self.found.columns, named, self.found.schema)
 
     def _as_indexed(self, predicate: Predicate) -> Predicate:
-        """A condition with the names that metadata have for its columns."""
+        """Replace the columns of a condition by their names in the metadata."""
         return predicate if self.found.columns is None else self.found.columns.rename_columns(predicate)
 
     def _decide(
         self, snapshot: Snapshot, predicate: Predicate, entries: Sequence[IndexEntry], among: Mask | None = None
     ) -> Decision:
-        """Decide over all rows, of which those ``among`` have this condition."""
+        """Apply a condition to all rows; ``among`` marks the rows in partitions with this condition."""
         decision = decide(snapshot, self._as_indexed(predicate), [entry.index for entry in entries])
         self.decisions.append((decision, among))
         self.reasons.extend(decision.reasons)
         return decision
 
     def files(self, kept: Numbers) -> list[File]:
-        """The kept files, with those that have no name in metadata."""
+        """The kept files, and those with names that metadata cannot hold."""
         found, numbers = self.found, pa.array(kept)
         paths, sizes = found.path.take(numbers).to_numpy(zero_copy_only=False).tolist(), found.sizes[kept].tolist()
         rows = self._rows(kept)
@@ -361,7 +362,7 @@ class _Question:
         return [*files, *(File(head + path, size) for path, size in found.unnameable)]
 
     def _rows(self, kept: Numbers) -> list[int | None]:
-        """The numbers of rows of the kept files."""
+        """The row counts of the kept files."""
         if self.snapshot is None or not len(kept):
             return [None] * len(kept)
         match = FileMatch.of(self.snapshot, self.found)
@@ -374,7 +375,7 @@ class _Question:
         return found
 
     def report(self, kept: Numbers, predicate: str, seconds: float) -> Scan:
-        """The report of this question.
+        """The report on this condition.
 
         Parameters
         ----------
@@ -411,13 +412,13 @@ class _Question:
         return [head + path for path in (*named, *(name for name, _ in self.found.unnameable if are_kept))]
 
     def _decisions(self) -> tuple[Decision, ...]:
-        """The decisions; without metadata one over no file, which tells what would serve the condition."""
+        """The decisions; without metadata a decision over no file, which reports the indexes that would help."""
         if self.snapshot is None and self.is_readable and self.predicate is not TRUE:
             return (decide(empty_snapshot(self.found.root), self.predicate),)
         return tuple(decision for decision, _ in self.decisions)
 
     def _effects(self) -> tuple[tuple[str, int], ...]:
-        """Each clause with the number of the snapshot's listed files that it alone would skip."""
+        """The text of each clause, and the number of listed files of the snapshot that it alone would skip."""
         sums: dict[str, int] = {}
         for (decision, of), among in zip(self.decisions, self._listed_masks(), strict=True):
             effects = decision.effects(among)
@@ -429,7 +430,7 @@ class _Question:
         return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
 
     def _listed_masks(self) -> tuple[Mask, ...]:
-        """The files of the snapshot that each decision is about and that are listed."""
+        """For each decision, the snapshot's rows that it applies to and that are listed."""
         if self.snapshot is None:
             return ()
         listed_rows = FileMatch.of(self.snapshot, self.found).file >= 0
@@ -437,5 +438,5 @@ class _Question:
 
 
 def _is_impossible(predicate: Predicate) -> bool:
-    """True if a condition cannot be TRUE for any row, whatever the metadata say."""
+    """Test whether a condition is never TRUE, whatever the data."""
     return clause_for(predicate, ()) is KEEP_NONE

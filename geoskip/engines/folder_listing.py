@@ -1,8 +1,8 @@
 """Listings of local folders with fingerprints, created once and used by many calls.
 
-What is listed is what Spark would read: names that begin with ``_`` or ``.`` are hidden, but for folders of partitions
-(``_p=1``). The fingerprint of a file is its size, its modification time and an entity tag of size, change time and
-inode, as builds record them.
+A listing has the files that Spark would read: names that begin with ``_`` or ``.`` are hidden, except for partition
+folders (``_p=1``). The fingerprint of a file is its size, its modification time and an entity tag of size, change time
+and inode, as in builds.
 """
 
 from __future__ import annotations
@@ -40,27 +40,28 @@ class FolderListing:
     Attributes
     ----------
     root
-        The local folder that holds the dataset and its metadata; paths are relative to it.
+        The local folder that holds the dataset and its metadata; all paths are relative to this folder.
     path, size, mtime, etag
-        Arrow columns: strings, bytes, milliseconds since 1970, and tags of the content, null where there is none. The
-        times are null where a file never changes; of Iceberg they are the sequence numbers of the files.
+        Arrow columns: strings, bytes, milliseconds since 1970, and entity tags, which are null if unknown. Modification
+        times are null for files that never change; for Iceberg they are sequence numbers of the files.
     below
-        The file or folder below the root that was asked for; empty for the whole dataset.
+        The path that was listed, relative to the root; empty for the whole dataset.
     unnameable
-        Names that are not valid Unicode, with their sizes: no metadata can name them, so they are always kept.
+        Names that are not valid Unicode, with their sizes: metadata cannot hold them, so these files are always kept.
     partitions
-        The texts of the partition values of each file by column, where a table's log has them; else they are in paths.
+        The partition values of each file as text, by column, if a table's log contains them; otherwise they are in the
+        paths.
     types
-        Spark's names of the types of partition columns, where a table's log has them.
+        Spark's names of the types of partition columns, if a table's log contains them.
     notes
         Sentences on the listing, for reports.
     unlike
-        The reason why the rows and columns in the files are not those of the table; empty where they are.
+        The reason why the files have other rows or columns than the table; empty if they agree.
     columns
-        The columns of a table of Iceberg, which its files may have under other names; None for all others.
+        The columns of an Iceberg table, which may have other names in its files; None for other datasets.
     schema
-        Spark's names of the types of a Delta table's columns as they are now, None for columns that have other names
-        in the files; None for all other datasets.
+        Spark's names of the current types of a Delta table's columns, None for columns with other names in the files;
+        None for all other datasets.
     """
 
     root: str
@@ -86,7 +87,7 @@ class FolderListing:
 
     @property
     def table_types(self) -> Mapping[str, str | None] | None:
-        """Spark's types of a table's columns, by the version that was listed; None of plain files."""
+        """Spark's types of a table's columns in the version that was listed; None for plain files."""
         return self.schema if self.columns is None else self.columns.types
 
     @cached_property
@@ -101,12 +102,11 @@ class FolderListing:
 
 
 def locate(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """The folder that holds a dataset's metadata, and what of the dataset a path means, relative to it.
+    """Find the folder that holds a dataset's metadata, and the path relative to it.
 
-    Metadata are looked for in the folder and in those above it, and so are logs of tables, without which nobody knows
-    which files in a table's folders are of now. The metadata file of a version of Iceberg means that version. Raises
-    DatasetNotFoundError where there is no such path, InvalidSpecificationError for a path that is not on a local file
-    system.
+    Metadata and table logs are searched in the folder and in those above it: only the log of a table lists its
+    current files. The path of an Iceberg metadata file selects that version. Raises DatasetNotFoundError if the
+    path does not exist, InvalidSpecificationError for a path that is not on a local file system.
 
     >>> locate("/no/such/folder")
     Traceback (most recent call last):
@@ -137,7 +137,7 @@ def locate(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def table_format(folder: str) -> str | None:
-    """The format of the table in a folder: Delta, Iceberg or Hudi; None for a folder without."""
+    """The format of the table in a folder: Delta, Iceberg or Hudi; None for a folder that is no table."""
     if os.path.isdir(os.path.join(folder, "_delta_log")):
         return "Delta"
     metadata = os.path.join(folder, "metadata")
@@ -156,7 +156,7 @@ def path_keys(folder: str) -> list[str]:
 
 
 def list_folder(root: str, below: str = "") -> FolderListing:
-    """List the files of a dataset, or those of one of its folders, in threads."""
+    """List the files of a dataset, or those below one of its folders, with several threads."""
     start = os.path.join(root, below) if below else root
     if os.path.isdir(start):
         rows = list(_walk(start, f"{below.rstrip('/')}/" if below else ""))
@@ -197,7 +197,7 @@ def _row(path: str, found: os.stat_result) -> _Row:
 
 
 def _walk(start: str, prefix: str) -> Iterator[_Row]:
-    """The files below a folder, level by level, the folders of a level in threads."""
+    """The files below a folder, level by level; several threads list the folders of a level."""
     level = [(start, prefix)]
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in range(_DEEPEST):
@@ -212,7 +212,7 @@ def _walk(start: str, prefix: str) -> Iterator[_Row]:
 
 
 def _scan_folder(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_Row]]:
-    """The folders and files in a folder, given with the beginning of their relative paths."""
+    """List the folders and files in a folder; ``folder`` is its path and the prefix of relative paths."""
     start, prefix = folder
     folders: list[tuple[str, str]] = []
     rows: list[_Row] = []
@@ -226,13 +226,13 @@ def _scan_folder(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_
                 continue
             try:
                 rows.append(_row(prefix + name, entry.stat()))
-            except FileNotFoundError:  # removed since, or a link to nothing
+            except FileNotFoundError:  # removed meanwhile, or a broken link
                 continue
     return folders, rows
 
 
 def is_hidden(name: str) -> bool:
-    """True of files and folders that Spark does not read by their names."""
+    """Test whether Spark ignores a file or folder by its name."""
     return name[0] == "." or (name[0] == "_" and "=" not in name)
 
 

@@ -93,7 +93,7 @@ def read_geoparquet(
     )  # files of Iceberg have the columns by which they are partitioned
     dataset = pq.ParquetDataset([file.path for file in every], partitioning=folders)
     schema = dataset.schema
-    if found.columns is not None:  # of wider types than those in some files
+    if found.columns is not None:  # its types may be wider than those in some files
         schema = found.columns.arrow().with_metadata(schema.metadata)
     if points is None:
         geometry, target = _geometry_column(schema, columns, os.fspath(path))
@@ -127,7 +127,7 @@ def read_geoparquet(
 
 
 def _refuse_other_columns(found: FolderListing, paths: Sequence[str]) -> None:
-    """Raise InvalidSpecificationError for a file of Iceberg with other columns than its table."""
+    """Raise InvalidSpecificationError for an Iceberg file with other columns than its table."""
     for path in paths if found.columns is not None else ():
         assert found.columns is not None
         found.columns.refuse(pq.read_schema(path), path, _CALLER, of_files=True)
@@ -146,7 +146,7 @@ def _check_points(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]
 
 
 def _geometry_column(schema: pa.Schema, columns: Sequence[str] | None, path: str) -> tuple[str, Any]:
-    """The geometry column that a frame of these columns has, and its CRS, None where it is not known."""
+    """The geometry column of a frame with these columns, and its CRS, or None if that is unknown."""
     about = json.loads((schema.metadata or {}).get(b"geo", b"null"))
     if about is None:
         raise InvalidSpecificationError(
@@ -162,7 +162,7 @@ def _geometry_column(schema: pa.Schema, columns: Sequence[str] | None, path: str
 
 
 def _region(mask: Any, crs: Any, geopandas: Any) -> Any:
-    """The mask as one geometry in the coordinates of the data; None for none."""
+    """Convert the mask to one geometry in the coordinates of the data, or None."""
     if mask is None or isinstance(mask, shapely.Geometry):
         return mask
     if isinstance(mask, geopandas.GeoSeries | geopandas.GeoDataFrame):
@@ -180,7 +180,7 @@ def _region(mask: Any, crs: Any, geopandas: Any) -> Any:
 
 
 def _with_box_in(kept: KeptFiles, geometry: str, region: Any) -> KeptFiles:
-    """The files whose own box of the column, in their GeoParquet metadata, meets the box of a region."""
+    """The files with a bounding box, in their GeoParquet metadata, that intersects a region."""
     if region.is_empty:
         return kept
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -199,9 +199,10 @@ def _with_box_in(kept: KeptFiles, geometry: str, region: Any) -> KeptFiles:
 
 
 def _box_meets(path: str, geometry: str, region: Any) -> bool:
-    """False where the file's metadata give a box of the column, and it does not meet the region.
+    """Test whether a file's bounding box of a column may intersect a region; True if there is none.
 
-    The box is grown by a billionth of its coordinates, so that it has an area. Of an invalid region its own box counts.
+    The box is enlarged by a billionth of its coordinates, so that it has an area. An invalid region is replaced by its
+    bounding box.
     """
     try:
         about = json.loads((pq.read_schema(path).metadata or {}).get(b"geo", b"{}"))
@@ -212,7 +213,7 @@ def _box_meets(path: str, geometry: str, region: Any) -> bool:
     if len(box) not in (4, 6) or not all(map(math.isfinite, box)):
         return True
     (xmin, ymin), (xmax, ymax) = box[:2], box[half : half + 2]
-    if xmin > xmax or ymin > ymax:  # a box across the antimeridian
+    if xmin > xmax or ymin > ymax:  # a box that crosses the antimeridian
         return True
     slack = 1e-9 * max(1.0, *map(abs, box))
     grown = shapely.box(xmin - slack, ymin - slack, xmax + slack, ymax + slack)
@@ -226,14 +227,14 @@ def _of_points(
     crs: Any,
     options: Mapping[str, Any],
 ) -> GeoDataFrame:
-    """A frame of points made of two columns.
+    """Read a frame of points from two columns.
 
     Parameters
     ----------
     names, columns, options
-        What to read: the files, the columns, None for all, and options of ``pandas.read_parquet``.
+        Arguments of ``pandas.read_parquet``: the files, the columns (None for all), and other options.
     points, crs
-        The columns of x and y, which are left out where ``columns`` does not name them, and the CRS.
+        The columns of x and y, which are dropped unless ``columns`` names them, and the CRS.
     """
     import geopandas
     import pandas

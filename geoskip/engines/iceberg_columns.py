@@ -1,9 +1,9 @@
 """Columns of Iceberg tables, identified by field ids, which do not change when columns are renamed.
 
-Metadata name a column as it was called first, with its id behind where an older column was called so too, in any
-case of letters, or the name has a ``#``; the Java side of geoskip makes the same names
-(``geoskip/spark/jvm/IcebergScan.java``). An index is used where the ids that it recorded are those of now, so that
-nothing depends on the table still having its old schemas.
+Metadata identify a column by its first name. The field id is appended if an older column had the same first name,
+ignoring case, or if the name contains ``#``; the Java side of geoskip creates the same names
+(``geoskip/spark/jvm/IcebergScan.java``). An index is used only if the ids that it recorded are the current ones, so
+that soundness does not depend on the table retaining its old schemas.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ID = b"PARQUET:field_id"
 
 
 def spark_type(kind: Any) -> str | None:
-    """Spark's name of an Iceberg type, None for one that Spark does not read."""
+    """Spark's name of an Iceberg type, or None for a type that Spark does not read."""
     if kind.is_struct:
         fields = [(each.name, spark_type(each.field_type)) for each in kind.fields]
         return None if any(of is None for _, of in fields) else f"struct<{','.join(f'{n}:{of}' for n, of in fields)}>"
@@ -47,7 +47,7 @@ def spark_type(kind: Any) -> str | None:
 
 @dataclass(frozen=True)
 class IcebergColumns:
-    """The columns of a version of a table.
+    """The columns of one version of a table.
 
     Attributes
     ----------
@@ -56,11 +56,11 @@ class IcebergColumns:
     types
         Spark's names of the types by column; None for one that Spark does not read.
     ids
-        The identity of each column as indexes record it, by its lasting name in lower case.
+        The identity of each column as recorded by indexes, keyed by its lasting name in lower case.
     lasting
-        The lasting names of columns, and of fields as pairs with the id of the struct, by name.
+        The lasting names of columns and of struct fields, keyed by the id of the struct (or None) and the current name.
     differ_in_files
-        True where files may lack ids, since the table maps names to ids, or have floats in a column of doubles.
+        True if files may lack ids, because the table maps names to ids, or may hold floats in a column of doubles.
     """
 
     schema: Any
@@ -72,7 +72,7 @@ class IcebergColumns:
 
     @classmethod
     def of(cls, table: Any, files: Sequence[Any] = ()) -> IcebergColumns:
-        """The columns of a table as pyiceberg has loaded it, with its data files."""
+        """Create the columns of a table that pyiceberg has loaded, with its data files."""
         names = _Names(table.metadata.schemas)
         schema, mapping = table.schema(), table.name_mapping()
         mapped = {each.field_id: str(each) for each in (mapping or ())} if mapping is not None else {}
@@ -95,7 +95,7 @@ class IcebergColumns:
         )
 
     def rename_columns(self, predicate: Predicate) -> Predicate:
-        """The predicate with lasting names; a name that is no column gets one that no index has."""
+        """Replace column names by lasting names; an unknown column gets a name that no index has."""
 
         def rename(node: Predicate) -> Predicate:
             return self._lasting_column(node) if isinstance(node, Column) else node
@@ -115,9 +115,9 @@ class IcebergColumns:
         return Column(".".join(parts), column.type or spark_type(kind))
 
     def reason_unusable(self, entry: IndexEntry, named: Predicate) -> str | None:
-        """Reason why an index is not over the columns of now, by their ids and types, or None.
+        """Reason why an index does not cover the current columns, by ids and types, or None.
 
-        ``named`` is the condition, with lasting names.
+        ``named`` is the condition with lasting names.
         """
         for name, value in entry.depends.items():
             column = name.removeprefix(ID_OF)
@@ -130,13 +130,13 @@ class IcebergColumns:
         return None
 
     def arrow(self) -> pa.Schema:
-        """The columns with their types in Arrow."""
+        """The columns as a schema of Arrow."""
         module = import_module("pyiceberg.io.pyarrow")
         found: pa.Schema = module.schema_to_pyarrow(self.schema, include_field_ids=False)
         return found
 
     def refuse(self, file: pa.Schema, path: str, caller: str, *, by_id: bool = False, of_files: bool = False) -> None:
-        """Raise InvalidSpecificationError for a file that a reader by names does not read as the table.
+        """Raise InvalidSpecificationError if a reader that matches columns by name would misread a file.
 
         Parameters
         ----------
@@ -145,10 +145,10 @@ class IcebergColumns:
         caller
             The reader's name.
         by_id
-            True for DuckDB, which finds columns by their ids and fields in them by names, and compares the floats of a
-            file with constants that it has made floats.
+            True for DuckDB, which matches columns by id but struct fields by name, and compares a float column of a
+            file with constants rounded to floats.
         of_files
-            True for readers that take the columns from the files: these must have those of the table, and no other.
+            True for readers that take the columns from the files: a file must have exactly the columns of the table.
         """
         inside = [file.field(number) for number in range(len(file))]
         if by_id:
@@ -164,7 +164,7 @@ class IcebergColumns:
 
 
 def _may_have_floats(files: Sequence[Any], fields: Sequence[Any]) -> bool:
-    """False where the bounds of files show that columns of doubles were doubles when these were written."""
+    """Test whether a column of doubles may hold floats in some file: its lower bound there is not 8 bytes."""
     doubles = [each.field_id for each in fields if str(each.field_type) == "double"]
     return any(len((file.lower_bounds or {}).get(each, b"")) != 8 for each in doubles for file in files)
 
@@ -195,12 +195,12 @@ def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: boo
 
 
 def _id(column: pa.Field) -> int:
-    """The field id of a column in a file; -1 where it has none."""
+    """The field id of a column in a file; -1 if it has none."""
     return int((column.metadata or {}).get(_ID, -1))
 
 
 def _arrow_fields(kind: pa.DataType) -> list[pa.Field]:
-    """The fields in a nested type of Arrow, named as Iceberg names those of lists and maps."""
+    """The fields of a nested Arrow type, with Iceberg's names for those of lists and maps."""
     if pa.types.is_map(kind):
         return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
     if pa.types.is_struct(kind):
@@ -209,14 +209,14 @@ def _arrow_fields(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _inner_fields(kind: Any) -> Sequence[Any]:
-    """The fields in a nested type of Iceberg; none of a plain one."""
+    """The fields of a nested Iceberg type; empty for a primitive type."""
     found: Sequence[Any] = kind.fields if kind.is_struct else ()
     inside = (getattr(kind, name, None) for name in ("element_field", "key_field", "value_field"))
     return found or [each for each in inside if each is not None]
 
 
 def _structs(fields: Sequence[Any], above: int | None) -> Iterator[tuple[tuple[int | None, str], Any]]:
-    """Columns and fields of structs, by the id of the struct and the name."""
+    """Columns and struct fields, each with the id of its struct (None for a column) and its name."""
     for each in fields:
         yield (above, each.name), each
         if each.field_type.is_struct:
@@ -224,7 +224,7 @@ def _structs(fields: Sequence[Any], above: int | None) -> Iterator[tuple[tuple[i
 
 
 class _Names:
-    """First names of columns and fields, learnt from all schemas of a table."""
+    """First names of columns and fields, collected from all schemas of a table."""
 
     def __init__(self, schemas: Iterable[Any]) -> None:
         self.first: dict[int, str] = {}
@@ -241,7 +241,7 @@ class _Names:
         return first if owner == each.field_id and "#" not in first else f"{first}#{each.field_id}"
 
     def ids(self, above: Any) -> str:
-        """The ids of the fields in a column, with their lasting names."""
+        """The ids of the fields nested in a column, with their lasting names."""
         parts = []
         for each in _inner_fields(above.field_type):
             inner = f"({self.ids(each)})" if _inner_fields(each.field_type) else ""

@@ -1,7 +1,7 @@
 """Listings of Iceberg tables from their metadata: the data files of the current snapshot.
 
-A folder alone tells its current version where Hadoop's catalogue keeps the table (``v3.metadata.json``). Of another
-catalogue's table the path of the metadata file is given, which the catalogue has.
+The current version can be found in the folder only for tables of a Hadoop catalog (``v3.metadata.json``). For a table
+of another catalog, the caller passes the path of the metadata file, which the catalog returns.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _EPOCH = date(1970, 1, 1)
 
 
 def list_table(root: str, below: str) -> FolderListing:
-    """List the data files of a table or of a folder in it, of the version whose metadata file is given.
+    """List the data files of a table, of a folder in it, or of the version of a given metadata file.
 
-    Raises InvalidSpecificationError where the version, or a file of it, is not to be had.
+    Raises InvalidSpecificationError if the version or one of its manifests cannot be read.
     """
     place = metadata_file(root, below)
     try:
         found = _list_version(root, place, os.stat(place).st_mtime_ns)
     except GeoskipError:
         raise
-    except Exception as error:  # a manifest that is gone, or of a format that the package does not know
+    except Exception as error:  # a missing manifest, or a format that the package does not support
         why = str(error).partition("\n")[0]
         raise InvalidSpecificationError(
             f"{root} is a table of Iceberg, and pyiceberg cannot read {place} or a manifest of it: {why}"
@@ -50,13 +50,13 @@ def list_table(root: str, below: str) -> FolderListing:
 
 
 def open_table(root: str, below: str = "") -> Any:
-    """Load a table with pyiceberg as of its current version, or of the metadata file that is given."""
+    """Load a table with pyiceberg, in its current version or that of the given metadata file."""
     static = require_package("pyiceberg.table", "a table of Iceberg").StaticTable
     return static.from_metadata(metadata_file(root, below))
 
 
 def plan_scan(found: FolderListing, skipped: Collection[str]) -> tuple[Any, list[Any]]:
-    """The table of a listing as pyiceberg has it, and its tasks for all files but some.
+    """The pyiceberg table of a listing, and its scan tasks for all files that are not skipped.
 
     Raises InvalidSpecificationError for equality deletes, which pyiceberg does not apply.
     """
@@ -74,7 +74,7 @@ def plan_scan(found: FolderListing, skipped: Collection[str]) -> tuple[Any, list
 
 @lru_cache(maxsize=2)
 def _plan(root: str, place: str, _stamp: int) -> tuple[Any, list[Any]]:
-    """The table and the tasks for all files of one version, which never change."""
+    """The table and the tasks for all files of one version; cached, since a version never changes."""
     table = open_table(root, os.path.relpath(place, root))
     return table, list(table.scan().plan_files())
 
@@ -97,7 +97,7 @@ def metadata_file(root: str, below: str = "") -> str:
 
 @lru_cache(maxsize=16)
 def _list_version(root: str, place: str, _stamp: int) -> FolderListing:
-    """The listing of one version, which never changes."""
+    """List the files of one version; cached, since a version never changes."""
     table = open_table(root, os.path.relpath(place, root))
     if not _is_same(table.location(), root):
         raise InvalidSpecificationError(
@@ -135,7 +135,7 @@ def _list_version(root: str, place: str, _stamp: int) -> FolderListing:
 
 
 def _restrict(found: FolderListing, below: str) -> FolderListing:
-    """The listing of one folder or file of a table."""
+    """Restrict a listing of a table to one folder or file."""
     chosen = pa.array([f"{path}/".startswith(f"{below}/") for path in found.path.to_pylist()], pa.bool_())
     return FolderListing(
         root=found.root,
@@ -165,12 +165,12 @@ def _is_same(location: str, root: str) -> bool:
 
 
 def _heads(table: Any, root: str) -> tuple[str, ...]:
-    """The beginnings of the paths of a table's files."""
+    """The possible prefixes of the paths of a table's files."""
     return tuple(dict.fromkeys((table.location().rstrip("/") + "/", root.rstrip("/") + "/")))
 
 
 def _relative(path: str, heads: Sequence[str], root: str) -> str:
-    """The path of a data file below the table's folder."""
+    """The path of a data file relative to the table's folder."""
     for head in heads:
         for spelt in (path, local_path(path) if path.startswith("file:") else None):
             if spelt is not None and spelt.startswith(head):
@@ -181,7 +181,7 @@ def _relative(path: str, heads: Sequence[str], root: str) -> str:
 
 
 def _partitions(table: Any, files: Sequence[Any]) -> tuple[pa.Table, dict[str, str]]:
-    """The texts of the values by which all files are partitioned as they are, and Spark's types."""
+    """The values of identity partition columns that all files have, as text, and their types in Spark."""
     specs, schema = table.specs(), table.schema()
     used = {file.spec_id for file in files}
     found: dict[str, list[str | None]] = {}
@@ -197,7 +197,7 @@ def _partitions(table: Any, files: Sequence[Any]) -> tuple[pa.Table, dict[str, s
 
 
 def _position(spec: Any, column: int) -> int | None:
-    """The place of a column's own value in the partitions of a specification."""
+    """The position of a column's identity partition field in a partition spec, or None."""
     return next(
         (n for n, each in enumerate(spec.fields) if each.source_id == column and str(each.transform) == "identity"),
         None,

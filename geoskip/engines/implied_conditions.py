@@ -2,7 +2,7 @@
 
 A translator of an engine's expressions builds an :class:`EngineCondition` from the bottom up. It holds two predicates:
 one that Spark finds TRUE (or that is unknown) for each row for which the engine's condition is TRUE, and one for each
-row for which it is FALSE. A negation exchanges the two, so that nothing is ever negated that was weakened:
+row for which it is FALSE. A negation exchanges the two, so that a weakened predicate is never negated:
 
 ============ ==================================== ====================================
 condition    where it is TRUE                     where it is FALSE
@@ -61,37 +61,37 @@ _LARGEST = 10_000
 
 @dataclass(frozen=True)
 class EngineCondition:
-    """Predicates that Spark finds TRUE of each row for which an engine finds a condition TRUE, and FALSE."""
+    """Two predicates, TRUE in Spark for each row with the engine's condition TRUE or FALSE, respectively."""
 
     true: Predicate
     false: Predicate
     size: int = 1
 
     def negate(self) -> EngineCondition:
-        """NOT."""
+        """Return the condition's negation."""
         return EngineCondition(self.false, self.true, self.size)
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """A column cast to floats or to a finer unit: of use in comparisons with constants alone."""
+    """A column cast to floats or to a finer time unit; usable only in comparisons with constants."""
 
     column: Column
 
 
 @dataclass(frozen=True)
 class YearOf:
-    """The year of a column of days, or of times without a zone."""
+    """The year of a column of dates, or of timestamps without a zone."""
 
     column: Column
 
 
 @dataclass
 class Builder:
-    """Makes conditions over the columns of a dataset, and notes what it cannot use.
+    """Builder of conditions over the columns of a dataset, which records the parts that cannot be used.
 
-    ``columns`` maps the names of columns, without quotes, to the names of Spark's types; ``names`` are those of all
-    columns, None where others may exist.
+    ``columns`` maps the names of columns, without quotes, to the names of Spark's types; ``names`` has all columns, or
+    is None if others may exist.
     """
 
     columns: Mapping[str, str]
@@ -100,9 +100,9 @@ class Builder:
     names: Sequence[str] | None = None
 
     def column(self, *path: str) -> Column | EngineCondition:
-        """A column, or a nested field by its path; unknown where there may be one of that name.
+        """Return a column, or a nested field by its path; unknown if its type is not known.
 
-        Raises UnknownColumnError where there is none.
+        Raises UnknownColumnError if the column does not exist.
         """
         if self.names is not None and path[0] not in self.names:
             raise UnknownColumnError.of(path[0], self.names)
@@ -116,20 +116,20 @@ class Builder:
         return found
 
     def struct_field(self, part: object, name: str) -> Column | EngineCondition:
-        """A field of a column of structs."""
+        """Return a field of a struct column."""
         kind = dict(sql_type(part.type).fields).get(name) if isinstance(part, Column) else None
         if kind is None or not isinstance(part, Column):
             return self.unknown(f"the field {name} of {_describe(part)} has no known type", part)
         return Column(f"{part.name}.{quote_if_needed(name)}", kind.name)
 
     def unknown(self, reason: str, *parts: object) -> EngineCondition:
-        """A condition of which nothing is known."""
+        """Return an unknown condition, and record the reason."""
         if reason not in self.reasons:
             self.reasons.append(reason)
         return _opaque(reason.partition(" is not used")[0], *parts)
 
     def condition(self, part: object) -> EngineCondition:
-        """An operand as a condition: a condition, a boolean column or a boolean constant."""
+        """Convert an operand to a condition: a condition, a boolean column or a boolean constant."""
         match part:
             case EngineCondition():
                 return part
@@ -142,12 +142,12 @@ class Builder:
         return self.unknown(f"{_describe(part)} is used as a condition", part)
 
     def both(self, parts: Iterable[object]) -> EngineCondition:
-        """AND: Kleene's, or one that is null where a part is."""
+        """AND by Kleene's logic, or with null wherever an operand is null."""
         found = list(map(self.condition, parts))
         return self._sized_condition(conjunction([c.true for c in found]), disjunction([c.false for c in found]), found)
 
     def either(self, parts: Iterable[object]) -> EngineCondition:
-        """OR: Kleene's, or one that is null where a part is."""
+        """OR by Kleene's logic, or with null wherever an operand is null."""
         found = list(map(self.condition, parts))
         return self._sized_condition(disjunction([c.true for c in found]), conjunction([c.false for c in found]), found)
 
@@ -159,14 +159,14 @@ class Builder:
         return self._sized_condition(true, false, (a, a, b, b))
 
     def choice(self, test: object, then: object, other: object, *, null_is_false: bool) -> EngineCondition:
-        """One of two conditions.
+        """Choose one of two conditions by a third.
 
         Parameters
         ----------
         test, then, other
             The condition that chooses, and the two conditions.
         null_is_false
-            Where the test is null, the result is ``other`` if this is set, else null.
+            The result for a null test: ``other`` if True, null if False.
         """
         t, a, b = map(self.condition, (test, then, other))
         not_taken = TRUE if null_is_false else t.false
@@ -181,7 +181,7 @@ class Builder:
         return EngineCondition(true, false, size)
 
     def is_null(self, part: object, *, or_nan: bool = False) -> EngineCondition:
-        """A test for null, of columns; with ``or_nan`` of NaN too."""
+        """Test a column for null, or with ``or_nan`` for null or NaN."""
         if not isinstance(part, Column):
             return self.unknown(f"a test of {_describe(part)} for null is not used", part)
         null: Predicate = IsNull(part)
@@ -190,7 +190,7 @@ class Builder:
         return EngineCondition(null, Not(null))
 
     def is_nan(self, part: object) -> EngineCondition:
-        """A test for NaN, of columns; null for null."""
+        """Test a column for NaN; the result for null is null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_numeric:
             return self.unknown(f"a test of {_describe(part)} for NaN is not used", part)
         if not sql_type(part.type).is_floating:
@@ -199,26 +199,26 @@ class Builder:
         return EngineCondition(same, Not(same))
 
     def is_finite(self, part: object) -> EngineCondition:
-        """A test for what is neither NaN nor infinite, of columns; null for null."""
+        """Test a column for finite numbers; the result for null is null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_floating:
             return self.unknown(f"a test of {_describe(part)} for finite numbers is not used", part)
         odd = (math.nan, math.inf, -math.inf)
         return EngineCondition(Not(IsNull(part)), In(part, tuple(Literal(value, part.type) for value in odd)))
 
     def is_infinite(self, part: object) -> EngineCondition:
-        """A test for the infinities, of columns; null for null."""
+        """Test a column for infinity; the result for null is null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_floating:
             return self.unknown(f"a test of {_describe(part)} for infinity is not used", part)
         found = In(part, tuple(Literal(value, part.type) for value in (math.inf, -math.inf)))
         return EngineCondition(found, Not(found))
 
     def text(self, part: object, kind: Callable[[Predicate, str], Predicate], text: object) -> EngineCondition:
-        """A test of a column of texts by bytes.
+        """Test a string column by bytes.
 
         Parameters
         ----------
         part
-            The operand; only columns are of use.
+            The operand; only columns can be used.
         kind
             StartsWith, EndsWith or Contains.
         text
@@ -235,11 +235,11 @@ class Builder:
         Parameters
         ----------
         part
-            The operand; only columns are of use.
+            The operand; only columns can be used.
         pattern
             The pattern, with ``%`` and ``_``.
         to_node
-            A predicate of the column and the pattern, for wildcards that are neither first nor last.
+            Creates a predicate from the column and the pattern, for wildcards that are neither first nor last.
         """
         inner = pattern.strip("%")
         starts, ends = pattern.startswith("%"), pattern.endswith("%")
@@ -261,11 +261,12 @@ class Builder:
         Parameters
         ----------
         part
-            The operand; only columns are of use.
+            The operand; only columns can be used.
         values
-            The set; nulls are left out of it.
+            The set; its nulls are ignored.
         null_is_in, null_is_out
-            True if null may be found to be in the set, and not to be in it; else the test of null is null.
+            Possible results of the test for null: in the set, and not in the set. If both are False, the result is
+            null.
         """
         if not isinstance(part, Column):
             return self.unknown(f"{_describe(part)} in a set of values is not used", part)
@@ -301,14 +302,14 @@ class Builder:
         return self._unless_wrapped(part, found)
 
     def compare(self, op: str, left: object, right: object) -> EngineCondition:
-        """Compare two operands; the result is null where one of them is.
+        """Compare two operands; the result is null if one of them is null.
 
         Parameters
         ----------
         op
             One of ``= != < <= > >=``.
         left, right
-            Columns, constants, conditions, or what this module makes of columns.
+            Columns, constants, conditions, or objects of this module derived from columns.
         """
         match left, right:
             case (Constant("null"), _) | (_, Constant("null")):
@@ -333,13 +334,13 @@ class Builder:
         return self.unknown(f"{_describe(left)} {op} {_describe(right)} is not used", left, right)
 
     def year(self, part: object) -> YearOf | EngineCondition:
-        """The year of a column whose years do not depend on a zone."""
+        """Return the year of a column; unknown if it depends on a time zone."""
         if isinstance(part, Column) and part.type in ("date", "timestamp_ntz"):
             return YearOf(part)
         return self.unknown(f"the year of {_describe(part)} is not used", part)
 
     def _year(self, op: str, column: Column, year: int) -> EngineCondition:
-        """A comparison of years, as one with the first moments of a year and of the next."""
+        """Replace a comparison of years by one with the first instants of the year and of the next."""
         kind, unit = ("date", 1) if column.type == "date" else ("time", 86_400_000_000)
         first, following = (
             Constant.number(kind, (dt.date(number, 1, 1) - dt.date(1970, 1, 1)).days * unit)
@@ -358,14 +359,14 @@ class Builder:
         return self.unknown(pair, column) if isinstance(pair, str) else EngineCondition(*pair)
 
     def _unless_wrapped(self, column: Column, condition: EngineCondition) -> EngineCondition:
-        """A condition on a column, or times of it that the engine may have read as others."""
+        """Weaken a condition for the times of a column that the engine may read with wraparound."""
         if not self.engine.wraps or column.type not in ("timestamp", "timestamp_ntz"):
             return condition
         others = out_of_nanoseconds(column)
         return EngineCondition(disjunction([condition.true, others]), disjunction([condition.false, others]))
 
     def equal_or_both_null(self, left: object, right: object) -> EngineCondition:
-        """``left <=> right``: never null; NaN is NaN, as polars has it."""
+        """``left <=> right``: never null; NaN equals NaN, as in polars."""
         if isinstance(left, Constant):
             left, right = right, left
         match left, right:
@@ -377,7 +378,7 @@ class Builder:
         return self.unknown(f"{_describe(left)} <=> {_describe(right)} is not used", left, right)
 
     def _columns(self, op: str, left: Column, right: Column, kind: SqlType, other: SqlType) -> EngineCondition:
-        """Two columns of one type; not of times or days, which Spark may shift."""
+        """Compare two columns of one type; not of times or days, which Spark may rebase."""
         ordered = self.engine.orders_texts or kind.kind != "string"
         plain = kind.is_exact or kind.is_floating or kind.kind in ("binary", "boolean", "string")
         if kind.name != other.name or not plain or (op not in ("=", "!=") and not (ordered and kind.kind != "boolean")):

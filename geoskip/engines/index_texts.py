@@ -1,7 +1,7 @@
 """Indexed expressions without Spark: columns, nested fields, and calls of offered functions.
 
-A text means what it means to Spark in a session with its default settings and :func:`geoskip.register_functions`, so
-that an index built here and one built by Spark are the same. Any other SQL needs Spark.
+A text has the meaning that it has in a Spark session with default settings and :func:`geoskip.register_functions`, so
+that an index built here equals one built by Spark. Any other SQL needs Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PASSED = frozenset(["timestamp", "timestamp_ntz"])
 
 @dataclass(frozen=True)
 class TextBinder:
-    """Binds texts to the columns of a dataset; ``types`` has Spark's names of their types."""
+    """Binder of texts to the columns of a dataset; ``types`` has Spark's names of their types."""
 
     types: Mapping[str, str]
     case_sensitive: bool = False
@@ -41,7 +41,7 @@ class TextBinder:
     """Arrow's names of the types of columns that Spark does not read."""
 
     def bind(self, index: Index, text: str) -> Predicate:
-        """Expression of an index's text.
+        """Parse the text of an index's expression.
 
         Raises
         ------
@@ -55,7 +55,7 @@ class TextBinder:
         return _Parser(self, index, text).whole()
 
     def column(self, index: Index, parts: list[str]) -> Column:
-        """Column or nested field that a path of names means."""
+        """Column or nested field with a path of names."""
         known = self._matching_name(parts[0], list(self.types))
         if known is None:
             raise self._unread_column(index, parts[0]) or self._unknown_column(index, parts[0])
@@ -162,7 +162,7 @@ class _Parser:
         raise self.refusal()
 
     def refusal(self, why: str = "") -> NeedsSparkError:
-        """Error for a text that only Spark evaluates."""
+        """Error for a text that only Spark can evaluate."""
         return NeedsSparkError(
             f"{self.index}: {self.text!r} needs Spark{f' ({why})' if why else ''}; without it geoskip.build() indexes "
             "columns, fields of structs, and calls of functions that geoskip offers over them, such as "
@@ -171,7 +171,7 @@ class _Parser:
 
 
 def _number(text: str) -> Literal | None:
-    """Number in SQL as a literal; None where it is too long for a type."""
+    """Numeric literal of SQL; None if no type can hold its digits."""
     if "." not in text:
         kind = next((kind for kind in ("int", "bigint") if int(text) in sql_type(kind).values), None)
         return None if kind is None else Literal(int(text), kind)

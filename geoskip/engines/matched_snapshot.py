@@ -1,6 +1,6 @@
 """The latest snapshot of a dataset's metadata, with its rows matched to the files of a listing.
 
-Snapshots are cached, with derived data, until the log has a later one.
+Snapshots and data derived from them are cached until the log has a newer snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 
 def check_store(store: object, metadata: object) -> None:
-    """Raise InvalidSpecificationError for both, and for what is no store and no folder."""
+    """Raise InvalidSpecificationError if both are given, or if one is no store or no folder."""
     if store is not None and metadata is not None:
         raise InvalidSpecificationError("give store= or metadata=, not both")
     if store is not None and not isinstance(store, Store):
@@ -39,7 +39,7 @@ def check_store(store: object, metadata: object) -> None:
 
 
 def store_of(root: str, store: Store | None, metadata: str | None) -> Store:
-    """The store of a dataset's metadata; the same one for the same folder, since it keeps snapshots."""
+    """The store of a dataset's metadata; the same object for the same folder, since it caches snapshots."""
     check_store(store, metadata)
     if store is not None:
         return store
@@ -53,7 +53,7 @@ _MOST_SNAPSHOTS = 64
 
 
 def latest_snapshot(store: Store) -> Snapshot | None:
-    """The latest snapshot in a store; kept, with what was derived from it, until there is a later one."""
+    """The latest snapshot in a store; cached, with the data derived from it, until there is a newer one."""
     number = store.latest()
     if number is None:
         return None
@@ -76,14 +76,14 @@ def latest_snapshot(store: Store) -> Snapshot | None:
 def snapshot_or_reason(
     root: str, store: Store | None, metadata: str | None, reasons: list[str]
 ) -> tuple[Snapshot | None, bool]:
-    """The latest snapshot, or None with a reason; and False for metadata that cannot be read.
+    """The latest snapshot, or None with a reason; and False if the metadata cannot be read.
 
     Parameters
     ----------
     root
         The folder of the data.
     store, metadata
-        Another store, or another folder of metadata, than ``_geoskip`` in it.
+        A store or a folder of metadata in place of ``_geoskip`` in the root.
     reasons
         A list that gets the reasons.
     """
@@ -105,16 +105,16 @@ def snapshot_or_reason(
 
 @dataclass(frozen=True)
 class FileMatch:
-    """The rows of a snapshot and the files of a listing that are the same.
+    """Match of a snapshot's rows with the files of a listing that have equal fingerprints.
 
     Attributes
     ----------
     file
-        The number in the listing of each row's file; -1 where it is gone or another by its fingerprint.
+        The number of each row's file in the listing; -1 if the file is gone or has another fingerprint.
     unknown
-        The numbers of the listed files that no row knows.
+        The numbers of the listed files that match no row.
     everything
-        True where each row is of a listed file and has its number.
+        True if each row matches the listed file of the same number.
     """
 
     file: Numbers
@@ -123,7 +123,7 @@ class FileMatch:
 
     @classmethod
     def of(cls, snapshot: Snapshot, found: FolderListing) -> FileMatch:
-        """Compare a snapshot with a listing, once."""
+        """Compare a snapshot with a listing; the result is cached."""
         match: FileMatch = snapshot.files.cached(("match", found.token), lambda: cls._compare(snapshot, found))
         return match
 
@@ -151,7 +151,7 @@ class FileMatch:
 
 
 def inverse(match: FileMatch, files: int) -> Numbers:
-    """The row of each listed file, -1 where none knows it."""
+    """The row of each listed file; -1 if none matches it."""
     row = np.full(files, -1, dtype=np.int64)
     known = match.file >= 0
     row[match.file[known]] = np.flatnonzero(known)

@@ -65,7 +65,7 @@ def verify(
 def reason_for_spark(path: Paths, store: Store, mode: str = "full") -> str | None:
     """Return why only Spark can collect the summaries of the indexes in use, or None.
 
-    None too for a refresh of a ``mode`` that reads no file now: a quick one, and one without new and changed files.
+    Also None for a refresh of a ``mode`` that would read no file now: quick, or without new and changed files.
     """
     snapshot = latest(store)
     if snapshot is None:
@@ -79,12 +79,12 @@ def reason_for_spark(path: Paths, store: Store, mode: str = "full") -> str | Non
         try:
             data.bind(indexes)
         except NeedsSparkError:
-            is_checked = any(map(calls_python, indexes))  # as a refresh without new files does, too
+            is_checked = any(map(calls_python, indexes))  # a refresh without new files compares Python functions, too
             if mode == "full" or (mode != "quick" and (is_checked or SnapshotDiff.of(snapshot, data).stale)):
                 raise
     except NeedsSparkError as error:
         return str(error)
-    except GeoskipError:  # which the verb reports
+    except GeoskipError:  # the command itself reports the error
         return None
     return None
 

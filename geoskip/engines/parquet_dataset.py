@@ -41,14 +41,14 @@ _TICK = 0.05
 
 @dataclass(frozen=True)
 class ParquetPaths:
-    """Paths of a dataset: what was given, and the folders and files that it means.
+    """Paths of a dataset: those given, and the folders and files that they resolve to.
 
     Attributes
     ----------
     given
         The paths or globs, absolute.
     roots
-        The folders and files that they mean.
+        The folders and files that they resolve to.
     """
 
     given: tuple[str, ...]
@@ -56,9 +56,9 @@ class ParquetPaths:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> ParquetPaths:
-        """Paths as a user gives them.
+        """Resolve the paths that a user gave.
 
-        Raises DatasetNotFoundError for a path that is not there, InvalidSpecificationError for one that is not local.
+        Raises DatasetNotFoundError for a path that does not exist, InvalidSpecificationError for one that is not local.
         """
         paths = list(path) if isinstance(path, Iterable) and not isinstance(path, str) else [path]
         if wrong := [one for one in paths if not isinstance(one, str | os.PathLike) or not os.fspath(one)]:
@@ -78,18 +78,18 @@ class ParquetPaths:
 
     @property
     def globs(self) -> list[str]:
-        """Those of the paths that are globs."""
+        """The given paths that are globs."""
         return [one for one in self.given if is_glob(one) and one not in self.roots]
 
     @cached_property
     def root(self) -> str:
-        """Folder that identifies the dataset, as Spark's handle has it."""
+        """Folder that identifies the dataset, the same as for a dataset handle in Spark."""
         if not self.globs and len(self.roots) == 1:
             return self.roots[0] if os.path.isdir(self.roots[0]) else os.path.dirname(self.roots[0])
         return shared_folder([*self.roots, *map(literal_head, self.globs)])
 
     def sees(self, uris: Iterable[str]) -> list[bool]:
-        """Test which files these paths mean."""
+        """Test for each URI whether these paths include it."""
         patterns = [glob_pattern(f"file:{glob}") for glob in self.globs]
         roots = [f"file:{root}" for root in self.roots]
         return [is_below(uri, roots) or any(pattern.fullmatch(uri) for pattern in patterns) for uri in uris]
@@ -109,7 +109,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def _expand_glob(glob: str) -> list[str]:
-    """Folders and files that a glob of Hadoop's means, without hidden ones."""
+    """Folders and files that match a Hadoop glob, except hidden ones."""
     pattern, deepest = glob_pattern(glob), glob.count("/")
     found: list[str] = []
     waiting = [literal_head(glob)]
@@ -130,7 +130,7 @@ def _expand_glob(glob: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ParquetState:
-    """A dataset at one moment.
+    """Files of a dataset at one moment.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class ParquetState:
     partitions
         The names of the partition columns.
     left_out
-        Names that are no Unicode, which no metadata can name.
+        Names that are not valid Unicode, which metadata cannot hold.
     since
         When the listing began, in seconds since 1970.
     """
@@ -151,11 +151,11 @@ class ParquetState:
 
 
 def state_of(paths: ParquetPaths) -> ParquetState:
-    """List the files that Spark reads of some paths.
+    """List the files that Spark reads from some paths.
 
-    These are the files with data in folders of partitions, or where there are none those right in the folders.
+    With partition folders these are the non-empty files in them; otherwise the non-empty files directly in the folders.
 
-    Raises InvalidSpecificationError where Spark would find contradicting partitions.
+    Raises InvalidSpecificationError if Spark would find conflicting partition columns.
     """
     since = time.time()
     rows: list[tuple[str, int, int]] = []
@@ -183,7 +183,7 @@ def state_of(paths: ParquetPaths) -> ParquetState:
 
 
 def _columns_of(folder: str, base: str) -> tuple[tuple[str, ...], str]:
-    """Partition columns of a folder, from the top, and the folder that holds the partitions."""
+    """Partition columns of a folder, from the top, and the folder that contains the partitions."""
     names: list[str] = []
     while folder != base:
         name, sign, value = os.path.basename(folder).partition("=")
@@ -198,7 +198,7 @@ def _columns_of(folder: str, base: str) -> tuple[tuple[str, ...], str]:
 
 
 def _common_partitions(columns: Mapping[str, tuple[tuple[str, ...], str]]) -> tuple[str, ...]:
-    """Partition columns of all folders."""
+    """Partition columns that all partitioned folders share."""
     partitioned = {folder: found for folder, found in columns.items() if found[0]}
     if not partitioned:
         return ()
@@ -214,7 +214,7 @@ def _common_partitions(columns: Mapping[str, tuple[tuple[str, ...], str]]) -> tu
 
 
 class ParquetSource:
-    """A dataset given by paths, with its relation as Spark's default session has it."""
+    """A dataset given by paths, with its relation as in Spark's default session."""
 
     def __init__(self, paths: ParquetPaths) -> None:
         self.paths = paths
@@ -235,14 +235,14 @@ class ParquetSource:
         return ", ".join(self.paths.given)
 
     def relation(self, state: ParquetState, recorded: Header | None) -> FileRelation:
-        """Relation of the dataset, by the settings that its metadata record.
+        """File relation of the dataset, with the settings recorded in its metadata.
 
         Parameters
         ----------
         state
-            The files of now.
+            The current files.
         recorded
-            The header of the latest snapshot, None where there is none.
+            The header of the latest snapshot, or None.
         """
         settings: dict[str, str | None] = {**default_settings(spark_version()), "spark.version": spark_version()}
         source = recorded.source if recorded is not None else {}
@@ -252,7 +252,7 @@ class ParquetSource:
         return FileRelation(PARQUET, {}, settings, schema, roots, state.partitions, self.root)
 
     def _schema(self, state: ParquetState) -> str:
-        """Schema of the file from which Spark takes the columns."""
+        """Schema of the file from which Spark would infer the columns."""
         summaries = (os.path.join(root, name) for name in _SUMMARIES for root in self.paths.roots)
         path = next(filter(os.path.isfile, summaries), None)
         if path is None:
@@ -271,9 +271,9 @@ class ParquetSource:
 
 
 def types_of(relation: FileRelation) -> dict[str, str]:
-    """Spark's names of the types of a relation's columns; of partition columns ``string``.
+    """Spark's names of the types of a relation's columns; ``string`` for partition columns.
 
-    Columns of which Spark changes what it reads (defaults, CHAR) have the type ``unknown``.
+    Columns that Spark reads with other values than the file has (defaults, CHAR) have the type ``unknown``.
     """
     found = schema_types(Header(root=relation.root, source={"schema": relation.schema}))
     for field in json.loads(relation.schema)["fields"]:
@@ -285,7 +285,7 @@ def types_of(relation: FileRelation) -> dict[str, str]:
 
 
 def _with_fields_of(schema: str, recorded: Any) -> str:
-    """A schema with the fields that another one has besides, such as of columns that the first file lacks."""
+    """Add the fields that only the recorded schema has, such as columns that the first file lacks."""
     if not isinstance(recorded, str) or recorded == schema:
         return schema
     here, there = json.loads(schema), json.loads(recorded)
@@ -298,7 +298,7 @@ def _with_fields_of(schema: str, recorded: Any) -> str:
 
 
 def has_grown(state: ParquetState, paths: ParquetPaths) -> bool:
-    """Test whether files may have been added since a listing; the times of the folders exclude it."""
+    """Test whether files may have been added since a listing, by the modification times of the folders."""
     top = paths.root
     folders = {top, *(root for root in paths.roots if os.path.isdir(root))}
     for uri in state.files.folders:

@@ -1,8 +1,8 @@
 """Values of indexed expressions in Parquet files as Spark reads them, also where Arrow differs.
 
-:mod:`geoskip.sources.arrow_reader` reads what Arrow and Spark hold in one form. Here is the rest: nested fields,
-columns that a file lacks or has in a narrower type, times in Spark's older form (INT96), days of the Julian calendar,
-and calls of Python functions. A file that only Spark could read gets a problem instead of summaries: it is always read.
+:mod:`geoskip.sources.arrow_reader` reads the types that Arrow and Spark represent alike. This module reads the rest:
+nested fields, columns that are missing or narrower in a file, INT96 timestamps, dates of the Julian calendar, and calls
+of Python functions. A file that only Spark can read gets a problem instead of summaries, and is always read.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _LAST_TIME = 253_402_300_800 * 10**6
 
 
 class NeedsSpark(Exception):
-    """Only Spark knows the values of a file; the message is the reason."""
+    """Only Spark can read the values of a file; the message is the reason."""
 
 
 class _FunctionFailed(Exception):
-    """A function has no values that Spark would have; the indexes over it have no summary of the file."""
+    """A function failed, or returned another type than declared; its indexes get no summary of the file."""
 
     def __init__(self, call: Call, error: Exception) -> None:
         super().__init__(f"{call}: {type(error).__name__}: {error}")
@@ -50,7 +50,7 @@ class _FunctionFailed(Exception):
 
 @dataclass(frozen=True)
 class ReadingRules:
-    """Rules by which Spark reads Parquet: its settings, and its main version."""
+    """Rules by which Spark reads Parquet, which depend on its settings and its major version."""
 
     case_sensitive: bool = False
     corrected: bool = True
@@ -69,12 +69,12 @@ class ValuePlan:
 
 
 def read_values(uri: str, local: str, plans: Sequence[ValuePlan], rules: ReadingRules) -> FileResult:
-    """Summaries of one Parquet file; a file that cannot be read has a problem.
+    """Summarise one Parquet file; a file that cannot be read gets a problem.
 
     Parameters
     ----------
     uri, local
-        The file's URI, to report, and its local path.
+        The file's URI, for the result, and its local path.
     plans
         The indexes.
     rules
@@ -138,7 +138,7 @@ class _ExpressionValues:
         }
 
     def tables(self, expressions: Sequence[Predicate]) -> Iterator[pa.Table]:
-        """Tables of some row groups each, with the columns that expressions need."""
+        """Tables of several row groups each, with the columns that the expressions need."""
         columns = {v.name: v for expression in expressions for v in walk(expression) if isinstance(v, Column)}
         needed = {self._top(parts_of_name(name)[0]) for name in columns}
         wanted = sorted(name for name in needed if name is not None)
@@ -173,7 +173,7 @@ class _ExpressionValues:
                 return self._column(expression, table)
             case Call():
                 arguments = [
-                    arg if isinstance(arg, Literal) else self.of(arg, table)  # constants of functions
+                    arg if isinstance(arg, Literal) else self.of(arg, table)  # constant arguments
                     for arg in expression.args
                 ]
                 try:
@@ -202,7 +202,7 @@ class _ExpressionValues:
         return self._convert(values, of, path)
 
     def _convert(self, values: pa.Array, of: SqlType, path: str) -> pa.Array:
-        """Values of a column as Spark reads them for a type."""
+        """Convert the values of a column as Spark reads them for a type."""
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if isinstance(values.type, pa.BaseExtensionType):
@@ -224,7 +224,7 @@ class _ExpressionValues:
         if kind == target or (of.kind, kind) in _WIDE:
             return values
         if of.kind == "string" and pa.types.is_binary(kind):
-            return values.view(target)  # a text need not be valid UTF-8
+            return values.view(target)  # strings in a file need not be valid UTF-8
         if of.kind == "binary" and pa.types.is_fixed_size_binary(kind):
             return values.cast(target)
         if self._holds(of, kind):
@@ -232,7 +232,7 @@ class _ExpressionValues:
         raise NeedsSpark(f"its {path} is {kind}, the dataset has {of.name}")
 
     def _holds(self, of: SqlType, kind: pa.DataType) -> bool:
-        """Test whether Spark reads a type of a file as another one without changing a value."""
+        """Test whether Spark reads a file's type as the dataset's type without changing a value."""
         if kind in _UNSIGNED:
             held = sql_type(_UNSIGNED[kind])
             return held == of or (self.rules.widens and of.is_integral and of.widens(held))
@@ -253,7 +253,7 @@ class _ExpressionValues:
         return numbers.cast(pa.timestamp("us", "UTC"))
 
     def _is_legacy(self, key: bytes, since: bytes) -> bool | None:
-        """Test whether Spark rebases the file's times; None where a setting decides, for an unknown writer."""
+        """Test whether Spark rebases the file's times; None for an unknown writer, where a setting decides."""
         entries = self.file.metadata.metadata or {}
         version = entries.get(b"org.apache.spark.version")
         return None if version is None else key in entries or version < since
@@ -287,7 +287,7 @@ _UNSIGNED = {pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", 
 
 
 def rebase_days(days: pa.Array) -> pa.Array:
-    """Days of the Julian calendar before 1582-10-15, as days of the same date in the Gregorian one.
+    """Convert dates before 1582-10-15 from the Julian calendar to the same date in the Gregorian one.
 
     A 29th of February that the Gregorian calendar lacks becomes the 1st of March, as in Spark.
 
@@ -295,7 +295,7 @@ def rebase_days(days: pa.Array) -> pa.Array:
     '[datetime.date(1582, 10, 4), datetime.date(1582, 10, 15), None]'
     """
     numbers = np.asarray(days.cast(pa.int32()).fill_null(0)).astype(np.int64)
-    shifted = numbers + 2_440_588 + 32_082  # days since 1 March 4801 BC of the Julian calendar
+    shifted = numbers + 2_440_588 + 32_082  # days since 1 March 4801 BC in the Julian calendar
     year = (4 * shifted + 3) // 1461
     of_year = shifted - 1461 * year // 4
     month = (5 * of_year + 2) // 153
@@ -316,7 +316,7 @@ _RESULTS: Mapping[str, tuple[type, ...]] = {
 
 
 def call_function(call: Call, arguments: Sequence[pa.Array | Literal], rows: int) -> pa.Array:
-    """Values of an offered function, as Spark gets them.
+    """Values of an offered function, equal to those in Spark.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def _of_series(
 
 def _series(values: pa.Array) -> Any:
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        values.validate(full=True)  # raises for what is not UTF-8
+        values.validate(full=True)  # raises for invalid UTF-8
     return values.to_pandas(date_as_object=True)
 
 
@@ -379,5 +379,5 @@ def _of_rows(
 
 
 def _key(value: Any) -> Any:
-    """Key of a value that tells apart what a function can: -0.0 from 0.0, and decimals of different scale."""
+    """Key that distinguishes values that a function can: -0.0 and 0.0, decimals of different scale."""
     return repr(value) if isinstance(value, float | Decimal) else value

@@ -1,8 +1,8 @@
 """Partition columns of a listing, and conditions on them, evaluated folder by folder.
 
-Values are those of the folders' names (``day=2024-01-05``), unescaped once, as Hive and Spark write them. Types are
-those that a build through Spark recorded, else the ones that Spark infers where that is beyond doubt: ``int``,
-``bigint``, ``date`` and ``string``. A column of another or an unknown type decides nothing.
+Values are parsed from the names of folders (``day=2024-01-05``), unescaped once, as Hive and Spark write them. The type
+of a column is the one recorded by a build through Spark, or the one that Spark certainly infers: ``int``, ``bigint``,
+``date`` or ``string``. A column of another or an unknown type excludes no file.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class PartitionColumns:
     Attributes
     ----------
     types
-        Spark's name of the type by column, in the order of the folders; None where it is not known.
+        Spark's name of the type by column, in the order of the folders; None if unknown.
     folders
-        The number of the folder of each listed file.
+        The number of each listed file's folder.
     values
-        For each folder the values by column: int, date or str, None for NULL; the text where the type is not known.
+        For each folder the values by column: int, date or str, None for NULL; the text if the type is unknown.
     notes
-        Sentences on what could not be used, by column; one on all of them by an empty name.
+        Sentences on unusable columns, by column; a sentence on all of them has an empty key.
     """
 
     types: Mapping[str, str | None]
@@ -66,7 +66,7 @@ class PartitionColumns:
 
     @classmethod
     def of(cls, listing: FolderListing, recorded: Mapping[str, str]) -> PartitionColumns:
-        """Find the partition columns of a listing; ``recorded`` are types by name."""
+        """Find the partition columns of a listing; ``recorded`` maps their names to types."""
         if listing.partitions is not None and listing.partitions.num_columns:
             return _from_table(listing.partitions, recorded)
         count = len(listing.path)
@@ -87,9 +87,9 @@ class PartitionColumns:
         return _typed_columns(np.asarray(folder.indices), [one or {} for one in named], recorded)
 
     def residuals(self, predicate: Predicate) -> tuple[list[Predicate], np.ndarray[Any, np.dtype[np.int64]]]:
-        """The predicates that are left in the folders, and which of them each folder has.
+        """Distinct remaining conditions, and the number of the one that applies to each folder.
 
-        Conditions that read partition columns alone are replaced by what they are there: TRUE, FALSE or NULL.
+        Parts that read only partition columns are replaced by their value in the folder: TRUE, FALSE or NULL.
         """
         if not self.types or columns_of(predicate).isdisjoint(self.types):
             return [predicate], np.zeros(len(self.values), dtype=np.int64)
@@ -105,7 +105,7 @@ class PartitionColumns:
         return left, which.reshape(-1)
 
     def _collect(self, node: Predicate, found: list[tuple[Predicate, Outcomes]]) -> None:
-        """Find the largest conditions that read partition columns alone, with their outcomes in the folders."""
+        """Collect the largest conditions that read only partition columns, with their outcomes by folder."""
         columns = columns_of(node)
         if columns and columns <= self.types.keys() and node.type == "boolean":
             found.append((node, self._outcomes(node)))
@@ -146,7 +146,7 @@ _KNOWN = {IS_TRUE: TRUE, IS_FALSE: FALSE, IS_NULL: Literal(None, "boolean")}
 
 
 def _substitute(node: Predicate, known: Mapping[int, int]) -> Predicate:
-    """The predicate with conditions replaced by their outcomes; Opaque where these are not certain."""
+    """Replace conditions by their outcomes, or by Opaque if the outcome is uncertain."""
     bits = known.get(id(node))
     if bits is not None:
         return _KNOWN.get(bits) or Opaque(str(node), tuple(columns_of(node)))
@@ -161,7 +161,7 @@ def _substitute(node: Predicate, known: Mapping[int, int]) -> Predicate:
 
 
 def _named_values(folder: str) -> dict[str, str | None] | None:
-    """The texts of the partition values in a folder's path; None where they are ambiguous.
+    """Partition values in a folder's path as text, or None if they are ambiguous.
 
     >>> _named_values("raw/year=2024/city=a%2Fb"), _named_values("a=1/b"), _named_values("a=%C3%A9")
     ({'year': '2024', 'city': 'a/b'}, {}, None)
@@ -178,22 +178,22 @@ def _named_values(folder: str) -> dict[str, str | None] | None:
 
 
 def _unescape(text: str) -> str | None:
-    """The text with ``%2F`` and its like replaced once; None beyond ASCII, where readers differ."""
+    """Replace escapes such as ``%2F`` once; None for escapes beyond ASCII, where readers differ."""
     if any(int(match[1], 16) > 127 for match in _ESCAPED.finditer(text)):
         return None
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _names_partitions(paths: pa.Array) -> bool:
-    """True where a path has an equals sign; most often the bytes of all paths have none."""
+    """Test whether a path contains an equals sign; usually the concatenated paths contain none."""
     text = paths.buffers()[-1]
-    if text is None or re.search(b"=", text) is None:  # several times faster than a kernel
+    if text is None or re.search(b"=", text) is None:  # several times faster than a compute kernel
         return False
     return bool(pc.any(pc.match_substring(paths, "=")).as_py())
 
 
 def _from_table(table: pa.Table, recorded: Mapping[str, str]) -> PartitionColumns:
-    """The partition columns of texts that a table's log holds."""
+    """The partition columns of a table's log, which has their values as text."""
     rows = table.to_pylist()
     distinct = {tuple(row.items()): number for number, row in enumerate({tuple(r.items()): r for r in rows}.values())}
     folders = np.array([distinct[tuple(row.items())] for row in rows], dtype=np.int32)
@@ -225,7 +225,7 @@ def _typed_columns(
 
 
 def _type_of(texts: Sequence[str]) -> str | None:
-    """The type that Spark infers for these values, where no other reader could infer another one.
+    """The type that Spark infers for these values, or None if another reader could infer a different one.
 
     >>> _type_of(["01", "12"]), _type_of(["2024-02-29"]), _type_of(["1", "x"]), _type_of(["1.5"]), _type_of([])
     ('int', 'date', 'string', None, None)
@@ -240,7 +240,7 @@ def _type_of(texts: Sequence[str]) -> str | None:
 
 
 def _value(text: str | None, kind: str | None) -> Any:
-    """A partition's value of a type; None where the text is none."""
+    """Parse a partition value as a type; None if the text is invalid."""
     if text is None or kind == "string":
         return text
     if kind in ("int", "bigint"):

@@ -1,17 +1,18 @@
 """Translate the expressions of polars to predicates.
 
 The tree is the JSON that ``Expr.meta.serialize(format="json")`` writes. Its format is internal to polars and may
-change: unknown nodes are not used. Functions of a whole column (``x.mean()``, ``x.shift()``, a window) depend on all
-rows, so that an expression with one of them, or with anything that is not known to work row by row, is not used at all.
+change; a part with an unknown node is not used. Functions of a whole column (``x.mean()``, ``x.shift()``, a window)
+depend on all rows, so an expression with such a function, or with one that is not known to work row by row, is not used
+at all.
 
 How polars differs from Spark (:mod:`geoskip.engines.implied_conditions` has the rules):
 
-* NaN is as in Spark: equal to itself, and above all other numbers. JSON has none, nor infinity, but in sets.
-* ``is_in`` is null for null, unless ``nulls_equal=True``; a set without the value and with null is not null.
+* NaN is as in Spark: equal to itself, and above all other numbers. JSON has neither NaN nor infinity, except in sets.
+* ``is_in`` is null for null, unless ``nulls_equal=True``; for a value not in a set with null, it is false, not null.
 * ``when`` takes the other branch where its condition is null.
-* A literal is cut to the unit of the column of times that it is compared with, and rounded to a column of 32 bits.
-* Texts may be values of an enumeration, which are ordered by their place in it: unless the schema says that a column is
-  ``String``, its order is not used.
+* A literal is truncated to the unit of the timestamp column that it is compared with, and rounded for a 32-bit column.
+* Strings may be values of an enumeration, which are ordered by position. So comparisons by order are used only if the
+  schema says that a column is ``String``.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Json = Any
 
 
 class _NotRowByRow(Exception):
-    """A part of an expression that may look at more than one row."""
+    """A part of an expression that may read more than one row."""
 
 
 def predicate_of_polars(
@@ -106,19 +107,19 @@ def predicate_of_polars(
         found = Builder(columns, builder.engine, builder.reasons).unknown(str(error))
     except UnknownColumnError:
         raise
-    except (Exception, RecursionError) as error:  # of another polars, or a Python function
+    except (Exception, RecursionError) as error:  # another version of polars, or a Python function
         found = builder.unknown(f"the expression of polars could not be read: {type(error).__name__}: {error}")
     return normalise(found.true), builder.reasons
 
 
 class _JsonExpression:
-    """Reads the JSON of an expression from the leaves up."""
+    """Translator of an expression's JSON, from the leaves up."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
     def visit(self, node: Json) -> Any:
-        """Make an operand or a condition of a vertex and all below it."""
+        """Translate a node and its descendants to an operand or a condition."""
         if not isinstance(node, dict) or len(node) != 1:
             raise _NotRowByRow(f"an expression of polars with {str(node)[:60]} is not used")
         ((kind, about),) = node.items()
@@ -142,7 +143,7 @@ class _JsonExpression:
         raise _NotRowByRow(f"an expression of polars with {kind} is not used: it may look at more than one row")
 
     def _evaluate_constant(self, node: Json) -> Any:
-        """The value of a constant expression such as ``pl.date(2024, 1, 31)``, by polars itself."""
+        """Evaluate a constant expression such as ``pl.date(2024, 1, 31)`` with polars."""
         import polars as pl
 
         values = pl.select(pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")).to_series()
@@ -214,7 +215,7 @@ class _JsonExpression:
         raise _NotRowByRow(f"an expression of polars with {name} is not used: it may look at more than one row")
 
     def _is_in(self, part: Any, values: Json, nulls_equal: bool | None) -> EngineCondition:
-        """A test for a value in a set, which is a series, or a list as one value."""
+        """Translate a test for a value in a set, given as a series or as one list value."""
         match values:
             case {"Literal": {"Scalar": {"List": list() as data}}}:
                 members = _series(data)
@@ -234,7 +235,7 @@ class _JsonExpression:
         return self.builder.is_in(part, known, null_is_in=null_is_in, null_is_out=nulls_equal is not False)
 
     def _cast(self, part: Any, dtype: Json) -> Any:
-        """A cast that changes no value, or not its order in comparisons with a constant; else unknown."""
+        """Translate a cast that keeps values, or their order in comparisons with constants; else unknown."""
         if isinstance(part, Column):
             kind = sql_type(part.type)
             match dtype:
@@ -281,7 +282,7 @@ class _JsonExpression:
 
 
 def _is_constant(node: Json) -> bool:
-    """True for casts and functions of dates and texts over literals alone, without arithmetic."""
+    """Test for casts and date and string functions over literals only, without arithmetic."""
     match node:
         case {"Literal": {"Scalar": _} | {"Dyn": _}}:
             return True
@@ -293,7 +294,7 @@ def _is_constant(node: Json) -> bool:
 
 
 def _names(function: Json) -> list[str]:
-    """The name of a function in its JSON, below that of its group.
+    """The names of a function's group and of the function in its JSON.
 
     >>> _names("Abs"), _names({"TemporalExpr": "Year"}), _names({"StringExpr": {"Contains": {"literal": False}}})
     (['Abs'], ['TemporalExpr', 'Year'], ['StringExpr', 'Contains'])
@@ -306,6 +307,6 @@ def _names(function: Json) -> list[str]:
 
 
 def _series(data: list[int]) -> Any:
-    """The column of a series, which JSON holds as the bytes of an IPC stream."""
+    """The column of a series, which JSON contains as the bytes of an IPC stream."""
     with pa.ipc.open_stream(pa.py_buffer(bytes(data))) as stream:
         return stream.read_all().column(0).combine_chunks()

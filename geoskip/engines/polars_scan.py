@@ -1,7 +1,7 @@
 """Lazy frames of polars over the files that may contain a matching row: :func:`scan_polars`.
 
-Without a condition the frame is a source that polars asks when it is collected, with the condition that its optimizer
-has pushed down to it. The files are listed and chosen then, each time.
+Without a condition the frame is an IO source: when it is collected, polars passes it the condition that its optimizer
+has pushed down. The files are listed and selected then, in each collection.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def scan_polars(
 
 
 class _PolarsDataset:
-    """A dataset as polars reads it: the schema and the types of partitions are those of all files."""
+    """A dataset as polars reads it: with the schema and partition types of all files."""
 
     def __init__(self, path: str | os.PathLike[str], store: Store | None, metadata: str | None) -> None:
         self.pl = require_package("polars", "geoskip.scan_polars()")
@@ -94,7 +94,7 @@ class _PolarsDataset:
         self.schema = self._read_schema()
 
     def _read_schema(self) -> Any:
-        """The schema of one file of each folder, with the types that polars infers for all partitions."""
+        """Read the schema of one file in each folder, with the types that polars infers for all partitions."""
         paths = [os.path.join(self.found.root, name) for name in self.found.path.to_pylist()]
         first: dict[str, str] = {}
         for file in paths or [os.path.join(self.found.root, name) for name, _ in self.found.unnameable]:
@@ -105,11 +105,11 @@ class _PolarsDataset:
         return self._scan(sample, None).collect_schema()
 
     def _partitions(self, file: str) -> list[str]:
-        """The names of the partition columns in the path of a file below the folder."""
+        """The names of the partition columns in a file's path, relative to the dataset's folder."""
         return path_keys(os.path.relpath(os.path.dirname(file), self.start)) if os.path.isdir(self.start) else []
 
     def _scan(self, paths: Sequence[str], schema: Any) -> Any:
-        """A frame of polars over files; partitions have the types of the schema, else inferred ones."""
+        """Scan files with polars; partition columns have the types of the schema, or inferred ones without it."""
         hive = None
         if schema is not None and self.partitions:
             hive = dict.fromkeys(self.above, self.pl.String) | {name: schema[name] for name in self.partitions}
@@ -117,12 +117,12 @@ class _PolarsDataset:
         return frame.drop(self.above) if self.above else frame
 
     def frame(self, kept: KeptFiles) -> Any:
-        """A frame over the kept files, which may be none."""
+        """A frame over the kept files, also if there are none."""
         paths = [file.path for file in kept]
         return self._scan(paths, self.schema) if paths else self.pl.LazyFrame(schema=self.schema)
 
     def select_files(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
-        """The files that a condition needs, of a listing or of one made now; None needs all."""
+        """Select the files of a listing, or of a new one, that may match a condition; None selects all."""
         arrow = self.pl.DataFrame(schema=self.schema).to_arrow().schema
 
         def translate(where: Any, columns: Any, schema: pa.Schema) -> tuple[Predicate, list[str]]:
@@ -134,7 +134,7 @@ class _PolarsDataset:
         )
 
     def source(self) -> Any:
-        """A frame that chooses its files when it is collected."""
+        """A frame that selects its files when it is collected."""
         from polars.io.plugins import register_io_source
 
         frame = register_io_source(self._rows, schema=self.schema, is_pure=False)
@@ -142,10 +142,10 @@ class _PolarsDataset:
         return frame
 
     def _rows(self, columns: list[str] | None, predicate: Any, most: int | None, batch: int | None) -> Iterator[Any]:
-        """The rows of the files that a pushed-down condition needs.
+        """Read the rows of the files that may match a pushed-down condition.
 
-        ``most`` counts rows before the condition, as in ``frame.head(most).filter(predicate)``: of the first rows no
-        file can be left out.
+        If ``most`` is set, the condition applies after this limit, as in ``frame.head(most).filter(predicate)``, so no
+        file is skipped.
         """
         kept = self.select_files(predicate if most is None else None)
         self.report = kept.report
@@ -163,19 +163,19 @@ class _PolarsDataset:
 
 
 class _PolarsDeltaTable(_PolarsDataset):
-    """A Delta table as polars reads it through pyarrow: the files and the partitions of its log."""
+    """A Delta table that polars reads through pyarrow, with the files and partitions of its log."""
 
     def _read_schema(self) -> Any:
         return self.pl.scan_pyarrow_dataset(whole_dataset(self.path, "geoskip.scan_polars()")).collect_schema()
 
     def frame(self, kept: KeptFiles) -> Any:
         whole = whole_dataset(self.path, "geoskip.scan_polars()")
-        # pyarrow would take NULL for not in a list, and compares NaN as false, which is above all numbers to polars
+        # pyarrow finds NULL to be outside of a list, and comparisons with NaN false; in polars NaN is above all numbers
         return self.pl.scan_pyarrow_dataset(without_skipped(whole, self.path, kept), allow_pyarrow_filter=False)
 
 
 class _PolarsIcebergTable(_PolarsDataset):
-    """An Iceberg table as pyiceberg reads it: columns by their ids, without deleted rows."""
+    """An Iceberg table that pyiceberg reads: columns by field id, without deleted rows."""
 
     def _read_schema(self) -> Any:
         assert self.found.columns is not None
@@ -209,7 +209,7 @@ _READERS: dict[str | None, type[_PolarsDataset]] = {"Delta": _PolarsDeltaTable, 
 
 
 def _loses_null(kind: Any) -> bool:
-    """True of types with a map or a list of nested values: pyiceberg forgets their NULLs."""
+    """Test for types with a map or a list of nested values: pyiceberg loses their NULLs."""
     if kind.is_struct:
         return any(_loses_null(each.field_type) for each in kind.fields)
     return hasattr(kind, "key_type") or (hasattr(kind, "element_type") and not kind.element_type.is_primitive)

@@ -1,7 +1,7 @@
 """Datasets of pyarrow over the files that may contain a matching row: :func:`pyarrow_dataset`.
 
-The dataset is pyarrow's own over the whole folder (schema, partitions with the types that it infers, order of the
-files), without the files that metadata rule out: what pyarrow lists and geoskip does not know stays.
+The dataset is pyarrow's own dataset of the folder, with its schema, partition types and file order, minus the files
+that metadata exclude. Files that only pyarrow lists are kept.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def pyarrow_dataset(
 
 
 def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:
-    """The dataset as pyarrow makes it of all files, or deltalake or pyiceberg of a table's."""
-    root, below = locate(path)  # or an error that says what is wrong with the path
+    """The dataset of all files: pyarrow's, or for a table that of deltalake or of pyiceberg's file list."""
+    root, below = locate(path)  # raises an error that explains a wrong path
     refuse_inside(os.fspath(path), root, below)
     kind = table_format(root)
     if kind == "Delta":
@@ -102,10 +102,10 @@ def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:
 
 
 def _of_delta(path: str | os.PathLike[str], caller: str) -> Any:
-    """The dataset of a Delta table, whose fragments know their partitions and no statistics of the log.
+    """The dataset of a Delta table, with partition values but without the log's statistics.
 
-    Statistics are no bounds for Arrow, which compares NaN otherwise than Delta: by them it would lose rows, and have
-    others that do not match.
+    Arrow cannot use the statistics as bounds, because it compares NaN differently from Delta: they would lose matching
+    rows and include others.
     """
     try:
         table = open_table(os.fspath(path), f"{caller} of a Delta table")
@@ -130,7 +130,7 @@ def _of_delta(path: str | os.PathLike[str], caller: str) -> Any:
 
 
 def _partition(known: pc.Expression, names: Collection[str]) -> pc.Expression:
-    """The part of what is known of a file that tells its partition."""
+    """The part of a fragment's guarantee that gives its partition values."""
     values = ds.get_partition_keys(known) if names else {}
     parts = [
         pc.field(name).is_null() if value is None else pc.field(name) == value
@@ -141,7 +141,7 @@ def _partition(known: pc.Expression, names: Collection[str]) -> pc.Expression:
 
 
 def without_skipped(whole: Any, path: str | os.PathLike[str], kept: KeptFiles) -> Any:
-    """The dataset without the files that need not be read."""
+    """The dataset without the skipped files."""
     skipped = set(kept.report.skipped_files())
     folder = os.path.abspath(os.fspath(path))
     fragments = [one for one in whole.get_fragments() if os.path.join(folder, one.path) not in skipped]
@@ -149,7 +149,7 @@ def without_skipped(whole: Any, path: str | os.PathLike[str], kept: KeptFiles) -
 
 
 def refuse_other_names(dataset: Any, columns: IcebergColumns | None) -> None:
-    """Raise InvalidSpecificationError where a file has columns under other names than its table."""
+    """Raise InvalidSpecificationError if columns have other names in a file than in its table."""
     if columns is None:
         return
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -169,7 +169,7 @@ def kept_files(
     beside: Predicate = TRUE,
     translate: Any = predicate_of_arrow,
 ) -> KeptFiles:
-    """Ask for the files of an engine's condition with the types that the engine reads.
+    """Select files by an engine's condition, given the types that the engine reads.
 
     Parameters
     ----------
@@ -178,11 +178,11 @@ def kept_files(
     where
         The engine's condition.
     schema
-        The types that the engine reads, as Arrow's. Columns of which it reads other values than Spark are not used.
+        The Arrow types that the engine reads. Columns that it reads with other values than Spark are not used.
     found
-        The listing of the dataset, if it was made.
+        The listing of the dataset, if it exists already.
     beside
-        A predicate that the rows must satisfy too.
+        A predicate that the rows must also satisfy.
     translate
         The translator of the engine's conditions, given the condition, Spark's types by column, and the schema.
     """
@@ -198,9 +198,9 @@ def kept_files(
 def agreed_columns(
     columns: Mapping[str, str | None], schema: pa.Schema, partitions: Collection[str] = ()
 ) -> dict[str, str]:
-    """Spark's types of the columns of which an engine with this schema reads the same values.
+    """Spark's types of the columns that an engine with this schema reads with the same values.
 
-    Whole numbers in the names of ``partitions`` are the same ones in a wider type.
+    Integers in the names of ``partitions`` may have another width.
 
     >>> schema = pa.schema([("a", pa.int32()), ("x", pa.float32()), ("day", pa.string())])
     >>> agreed_columns({"a": "bigint", "x": "double", "day": "date", "other": "int"}, schema)
@@ -217,7 +217,7 @@ def agreed_columns(
 
 
 def _agrees(arrow: pa.DataType, kind: SqlType) -> bool:
-    """True if each value of Spark's type is read as the same value of Arrow's type, or not at all."""
+    """Test whether reading a Spark type as an Arrow type gives the same values, or fails."""
     if pa.types.is_dictionary(arrow):
         return _agrees(arrow.value_type, kind)
     if pa.types.is_integer(arrow):

@@ -13,7 +13,7 @@ _latest: dict[int, tuple[weakref.ref[Any], Callable[[], Scan | None]]] = {}
 
 
 def remember(scanned: object, latest: Callable[[], Scan | None]) -> None:
-    """Note where the report of an object is, for as long as there is the object."""
+    """Remember how to obtain the report of an object, for the lifetime of the object."""
     key = id(scanned)
     _latest[key] = (weakref.ref(scanned, lambda gone: _forget(key, gone)), latest)
 

@@ -174,7 +174,7 @@ def _files(snapshot: Snapshot) -> Columns:
     snapshot.files.prefetch(["path", "size", "mtime", "rows"])
     path, size, mtime, rows = (snapshot.files.column(name) for name in ("path", "size", "mtime", "rows"))
     names, known = path.to_pylist(), snapshot.header.reasons
-    if snapshot.header.source.get("class") == "iceberg":  # which numbers its files in place of their times
+    if snapshot.header.source.get("class") == "iceberg":  # its mtime column holds sequence numbers
         mtime = pa.nulls(len(mtime), mtime.type)
     return {
         "path": path,
@@ -187,7 +187,7 @@ def _files(snapshot: Snapshot) -> Columns:
 
 
 def _uri(root: str, path: str) -> str:
-    """A file as ``input_file_name()`` of Spark writes it.
+    """The URI of a file as Spark's ``input_file_name()`` writes it.
 
     >>> _uri("file:/data/a b", "day=1/x%.parquet"), _uri("s3a://bucket/data", "s3a://bucket/other/x.parquet")
     ('file:///data/a%20b/day=1/x%25.parquet', 's3a://bucket/other/x.parquet')
@@ -213,7 +213,7 @@ def _table(base: Columns, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def _unread_columns(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of an index that cannot be read here: its names, and why nothing more is known."""
+    """The columns of an index that cannot be read here: its names and the reason."""
     name, spec = entry.get("name"), entry.get("index")
     kind = spec.get("kind") if isinstance(spec, dict) else None
     return {"index_name": str(name), "kind": kind if isinstance(kind, str) else None, "reason": unread_reason(entry)}
@@ -221,7 +221,7 @@ def _unread_columns(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _index_columns(entry: IndexEntry, snapshot: Snapshot, size: int) -> Iterator[dict[str, Any]]:
     summaries = snapshot.files.column(entry.name)
-    if not pa.types.is_struct(summaries.type):  # no file has one
+    if not pa.types.is_struct(summaries.type):  # no file has a summary
         summaries = pa.nulls(len(summaries), entry.arrow)
     several = entry.index.statistics(summaries)
     shares = _shares(summaries, size // max(len(several), 1))
@@ -250,7 +250,7 @@ def _figures(of: FileStatistics) -> dict[str, Any]:
 
 
 def _bound(bound: pa.Array, kind: str, end: str) -> Columns:
-    """One bound as a text, a number and a time; zero without a sign, since a bound's sign is no value's."""
+    """One bound as text, number and time; zero without a sign, since a bound's sign may not be a value's."""
     if pa.types.is_floating(bound.type):
         bound = pc.if_else(pc.equal(bound, 0), pa.scalar(0, bound.type), bound)
     found = {f"{end}_value": texts_of(bound, kind)}
@@ -266,7 +266,7 @@ def _bound(bound: pa.Array, kind: str, end: str) -> Columns:
 
 
 def _replace_values(lists: pa.Array, flat: pa.Array) -> pa.Array:
-    """Other values in the same lists, null where these are null."""
+    """Replace the values of lists; null lists stay null."""
     null = np.asarray(lists.is_null())
     ends = np.cumsum(np.asarray(lists.value_lengths().fill_null(0)))
     offsets = pa.array(np.append(0, ends).astype(np.int32), mask=np.append(null, False))
@@ -274,7 +274,7 @@ def _replace_values(lists: pa.Array, flat: pa.Array) -> pa.Array:
 
 
 def _box_columns(boxes: pa.Array) -> Columns:
-    """The boxes of each file as one MultiPolygon, and their ends."""
+    """The boxes of each file as one MultiPolygon, and their common bounds."""
     known = np.asarray(boxes.is_valid())
     lengths = np.asarray(boxes.value_lengths().fill_null(0)).astype(np.int64)
     owner = np.repeat(np.arange(len(boxes)), lengths)
@@ -298,7 +298,7 @@ def _doubles(values: pa.Array) -> NDArray[np.float64]:
 
 
 def _shares(summaries: pa.Array, size: int) -> pa.Array:
-    """The bytes of an index, shared among the files by the size of their summaries in memory."""
+    """Split the stored bytes of an index among the files by the size of their summaries in memory."""
     weights = np.cumsum(_bytes_of(summaries), dtype=np.float64)
     if not len(weights) or not weights[-1]:
         return pa.array(np.zeros(len(summaries), dtype=np.int64))
@@ -306,7 +306,7 @@ def _shares(summaries: pa.Array, size: int) -> pa.Array:
 
 
 def _bytes_of(values: pa.Array) -> NDArray[np.int64]:
-    """The bytes of each entry of an array; 0 for null."""
+    """The size in bytes of each entry of an array; 0 for null."""
     kind = values.type
     if pa.types.is_struct(kind):
         fields = [_bytes_of(pc.struct_field(values, number)) for number in range(kind.num_fields)]

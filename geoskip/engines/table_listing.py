@@ -12,9 +12,9 @@ _LISTINGS = {"Delta": "delta_listing", "Iceberg": "iceberg_listing"}
 
 
 def list_files(root: str, below: str = "") -> FolderListing:
-    """List the files of a folder or of one below it; of a table those of its latest version.
+    """List the files of a folder or below a folder; for a table those of its latest version.
 
-    Raises InvalidSpecificationError for a table of Hudi, and for one of another format that cannot be read.
+    Raises InvalidSpecificationError for Hudi tables, and for other tables that cannot be read.
     """
     kind = table_format(root)
     if kind is None:
@@ -29,7 +29,7 @@ def list_files(root: str, below: str = "") -> FolderListing:
 
 
 def refuse_unlike(found: FolderListing, caller: str) -> FolderListing:
-    """Return a listing; raises InvalidSpecificationError where files have other rows than the table."""
+    """Return a listing; raise InvalidSpecificationError if the files have other rows than the table."""
     if found.unlike:
         way = "by geoskip.scan_polars() or " if found.columns is not None else ""
         raise InvalidSpecificationError(
@@ -41,7 +41,7 @@ def refuse_unlike(found: FolderListing, caller: str) -> FolderListing:
 
 
 def refuse_inside(path: str, root: str, below: str) -> None:
-    """Raise InvalidSpecificationError for a path inside of a table."""
+    """Raise InvalidSpecificationError for a path inside a table."""
     if below and not below.endswith(".metadata.json") and (kind := table_format(root)) is not None:
         raise InvalidSpecificationError(
             f"{path} is inside of the {kind} table {root}, whose log says which of its files are of now; give the "

@@ -1,9 +1,9 @@
 """Indexes with summaries that are valid for readers other than Spark.
 
 A summary describes the values that Spark read. It is used only if every Parquet reader reads the same values: not if
-Spark renamed, rebased, converted or defaulted them, and not for functions that only Spark can evaluate. Times before
-1900 and days before the Gregorian calendar are left to :func:`without_old_times`, since Spark rebases those of files by
-old writers whatever its settings are.
+Spark renamed, rebased, converted or defaulted them, and not for functions that only Spark can evaluate. Comparisons
+with timestamps before 1900 and dates before the Gregorian calendar are removed by :func:`without_old_times`, since
+Spark rebases those in files of old writers whatever its settings are.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ def usable(
     named: Predicate = TRUE,
     schema: Mapping[str, str | None] | None = None,
 ) -> list[IndexEntry]:
-    """The indexes of a snapshot that hold for other readers; for each other one a reason is added.
+    """The indexes of a snapshot that are valid for other readers; each other index adds a reason.
 
     Parameters
     ----------
     root, header
         The folder in which the metadata were found, and the header of the snapshot.
     agreed
-        Tells functions whose values are the same without Spark.
+        Tests whether a function has the same values without Spark.
     reasons
         Receives a sentence for each index that is left out.
     columns, named
-        Of a table of Iceberg: its columns, and the condition with the names that metadata have for them.
+        For an Iceberg table: its columns, and the condition with the column names of the metadata.
     schema
-        Of a Delta table: the types of its columns now, None for those with other names in the files.
+        For a Delta table: the current types of its columns, None for those with other names in the files.
     """
     found = []
     for entry in header.entries:
@@ -95,7 +95,7 @@ def usable(
 
 
 def _reason_changed(entry: IndexEntry, schema: Mapping[str, str | None]) -> str | None:
-    """The reason why an index is not over the columns that a table has now, or None."""
+    """The reason why an index does not cover the current columns of a table, or None."""
     top: dict[str, str | None] = {each.lower(): now for each, now in schema.items()}
     for name, kind in entry.columns:
         types, now = top, None
@@ -112,7 +112,7 @@ def _reason_changed(entry: IndexEntry, schema: Mapping[str, str | None]) -> str 
 def reason_unusable_here(
     root: str, header: Header, entry: IndexEntry, agreed: Agreed, columns: IcebergColumns | None = None
 ) -> str | None:
-    """The reason why an index does not hold for readers that are not Spark, or None.
+    """The reason why an index is not valid for readers other than Spark, or None.
 
     Parameters
     ----------
@@ -121,9 +121,9 @@ def reason_unusable_here(
     header, entry
         The snapshot's header, and its entry for the index.
     agreed
-        True of calls that the reader evaluates as Spark does.
+        Tests whether the reader evaluates a call as Spark does.
     columns
-        The columns of a table of Iceberg, whose ids are compared elsewhere.
+        The columns of an Iceberg table; their ids are compared by the caller.
     """
     source = header.source
     if (missing := entry.index.unavailable()) is not None:
@@ -154,20 +154,20 @@ def reason_unusable_here(
 
 
 def schema_types(header: Header) -> dict[str, str]:
-    """Spark's names of the types of a dataset's columns, of partition columns where recorded."""
+    """Spark's names of the types of a dataset's columns, and of partition columns if recorded."""
     recorded = header.source.get("partition_types")
     found = types_of_schema(header.source.get("schema") or '{"fields": []}')
     return {**found, **(recorded if isinstance(recorded, dict) else {})}
 
 
 def types_of_schema(schema: str) -> dict[str, str]:
-    """Spark's names of the types of columns in a schema as Spark writes it in JSON."""
+    """Spark's names of the types of columns in a JSON schema of Spark."""
     fields = json.loads(schema)["fields"]
     return {field["name"]: _type_text(field["type"], field.get("metadata") or {}) for field in fields}
 
 
 def _type_text(kind: Any, about: Mapping[str, Any]) -> str:
-    """Spark's catalogue name of a type in its JSON.
+    """Spark's catalog name of a type, from its JSON.
 
     >>> _type_text({"type": "array", "elementType": "long"}, {}), _type_text("string", {"__COLLATIONS": {"c": "x.AI"}})
     ('array<bigint>', 'string collate AI')
@@ -186,7 +186,7 @@ def _type_text(kind: Any, about: Mapping[str, Any]) -> str:
 
 
 def without_old_times(predicate: Predicate) -> Predicate:
-    """The predicate without its comparisons with times of which Spark's two calendars may disagree.
+    """The predicate without comparisons with times on which Spark's two calendars may disagree.
 
     >>> without_old_times(Comparison("<", Column("d", "date"), Literal(-200_000, "date")))
     d < DATE '1422-06-03' (before the calendars agree)
@@ -203,7 +203,7 @@ def without_old_times(predicate: Predicate) -> Predicate:
 
 
 def _literals(node: Predicate) -> Iterator[Literal]:
-    """All literals of a comparison, those of an IN too."""
+    """All literals of a comparison, including those of an IN."""
     for vertex in walk(node):
         if isinstance(vertex, Literal):
             yield vertex

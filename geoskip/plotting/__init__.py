@@ -1,11 +1,11 @@
 """Pictures of the skipped files: ``geoskip.report(df).scans[0].plot_map()``.
 
-Needs matplotlib (``pip install 'geoskip[plot]'``), which is imported when a picture is drawn. Borders come with the
-package: no tiles, no network.
+Needs matplotlib (``pip install 'geoskip[plot]'``), which is imported when a picture is drawn. The package contains
+borders, so that neither tiles nor a network are needed.
 
-One picture of a scan: its files' boxes, kept and skipped, the query's shape, the matching rows. The two colours are
-orange and blue of Okabe and Ito, *Color Universal Design* (2008), which people tell apart whatever their colour vision;
-kept boxes are drawn heavier besides.
+A picture shows one scan: the boxes of its files, kept and skipped, the query's shape, and the matching rows. The two
+colours are orange and blue of Okabe and Ito, *Color Universal Design* (2008), which are distinguishable regardless of
+colour vision; kept boxes also have heavier lines.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ROOM = 0.6
 
 @dataclass(frozen=True)
 class Picture:
-    """The objects that are drawn."""
+    """The objects to draw."""
 
     boxes: FileBoxes
     shapes: list[BaseGeometry]
@@ -68,7 +68,7 @@ class Picture:
 
     @classmethod
     def of(cls, decision: Decision, geobox: GeoBox, kept: Sequence[str], skipped: Sequence[str]) -> Picture:
-        """Boxes of the kept and skipped files by one index, and what the clause compares them with.
+        """Boxes of the kept and skipped files in one index, with the shapes and limits of the clause.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ def plot_map(
     Parameters
     ----------
     decisions
-        The decisions of the scan, one a dataset.
+        The decisions of the scan, one for each dataset.
     kept, skipped
         Full paths of files.
     rows
@@ -110,16 +110,16 @@ def plot_map(
     title, condition
         Texts above the map.
     most_rows
-        The most matching rows to draw.
+        The maximum number of matching rows to draw.
     ax, index, extent, beneath
         As for :meth:`geoskip.report.Scan.plot_map`.
 
     Raises
     ------
     EnvironmentProblem
-        Without matplotlib.
+        If matplotlib is not installed.
     InvalidSpecificationError
-        Without a GeoBox.
+        If there is no GeoBox.
     """
     decision, geobox = geobox_of(decisions, index)
     if not (extent in ("query", "all") or (isinstance(extent, tuple) and len(extent) == 4)):
@@ -152,7 +152,7 @@ def _pyplot() -> Any:
 
 
 def _geometries(rows: Sequence[tuple[Any, ...]]) -> list[BaseGeometry]:
-    """The matching rows' places: of two numbers, of WKB, or geometries already."""
+    """The places of the matching rows, given as two numbers, WKB or geometries."""
     found: list[BaseGeometry] = []
     for row in rows:
         if len(row) == 2:
@@ -169,7 +169,7 @@ def _geometries(rows: Sequence[tuple[Any, ...]]) -> list[BaseGeometry]:
 
 
 def window_of(picture: Picture, extent: str | Window) -> Window:
-    """Return the window of the map: the region of the query with a margin, as far as boxes reach."""
+    """Return the window of the map: the region of the query with a margin, clipped to the boxes."""
     if isinstance(extent, tuple):
         return extent
     kept, skipped = _usual(picture.boxes.kept), _usual(picture.boxes.skipped)
@@ -186,12 +186,12 @@ def window_of(picture: Picture, extent: str | Window) -> Window:
 
 
 def is_in_degrees(window: Window) -> bool:
-    """True if coordinates may be longitude and latitude."""
+    """Test whether coordinates may be longitude and latitude."""
     return max(abs(window[0]), abs(window[2])) <= 360 and max(abs(window[1]), abs(window[3])) <= 90
 
 
 def _usual(boxes: Boxes) -> Boxes:
-    """Most boxes: of many, without those of the few files far away from all others."""
+    """The boxes without the few files far away from all others, if there are many."""
     if len(boxes) < 100:
         return boxes
     x, y = (boxes.xmin + boxes.xmax) / 2, (boxes.ymin + boxes.ymax) / 2
@@ -226,12 +226,12 @@ def shrinking_of(window: Window, degrees: bool) -> float:
 
 
 def _size(window: Window, degrees: bool) -> tuple[float, float]:
-    """Width and height of a figure in inches that the map fills."""
+    """Width and height in inches of a figure that the map fills."""
     west, south, east, north = window
     height = _WIDTH * (north - south) / ((east - west) * shrinking_of(window, degrees))
     if height > _MOST_HEIGHT:
         return max(_WIDTH * _MOST_HEIGHT / height, 4.5), _MOST_HEIGHT
-    return _WIDTH, max(height, _LEAST_HEIGHT) + 0.8  # the title
+    return _WIDTH, max(height, _LEAST_HEIGHT) + 0.8  # 0.8 for the title
 
 
 # ---- what
@@ -249,13 +249,13 @@ class _Style:
 
 
 def _add(ax: Axes, geometries: Iterable[BaseGeometry], style: _Style, order: int) -> None:
-    """Add polygons, lines and points to a map, whose limits stay.
+    """Add polygons, lines and points to a map without changing its limits.
 
-    (GeoSeries.plot() would draw the whole figure each time.)
+    (GeoSeries.plot() would redraw the whole figure each time.)
     """
     from matplotlib.collections import Collection, LineCollection, PatchCollection
 
-    parts = shapely.get_parts(shapely.get_parts(list(geometries)))  # a part of a collection may have parts too
+    parts = shapely.get_parts(shapely.get_parts(list(geometries)))  # collections may be nested
     parts = parts[~shapely.is_empty(parts)]
     dimensions = shapely.get_dimensions(parts)
     added: list[Collection] = [
@@ -282,7 +282,7 @@ def _draw_land(ax: Axes, window: Window, beneath: Sequence[BaseGeometry] | None)
 
 
 def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> None:
-    """Boxes, shapes, rows and the legend; a box is drawn at least so large."""
+    """Draw boxes, shapes, rows and the legend; ``least`` is the minimum size of a box."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -306,7 +306,7 @@ def _draw(ax: Axes, picture: Picture, kept: int, skipped: int, least: float) -> 
         line.set_linestyle("solid" if picture.shapes else "dashed")
         legend.append(line)
     if picture.rows:
-        size = float(np.clip(3000 / len(picture.rows), 2.0, 12.0))  # many must not hide the boxes below
+        size = float(np.clip(3000 / len(picture.rows), 2.0, 12.0))  # many points must not hide the boxes below
         _add(ax, picture.rows, _Style(ROWS, face=ROWS, size=size, alpha=0.75), 5)
         some = f"{len(picture.rows):,} of the matching rows" if picture.more else f"{len(picture.rows):,} matching rows"
         dot = Line2D([], [], linestyle="none", marker="o", markersize=4, color=ROWS, label=some)
@@ -320,7 +320,7 @@ def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: floa
     from matplotlib.collections import PolyCollection
 
     layers = layers_of(boxes)
-    if layers > _MOST_LAYERS:  # all of them together, for one upon the other they would hide what is beneath
+    if layers > _MOST_LAYERS:  # fill their union, since overlapping boxes would hide the map
         together = shapely.union_all(shapely.box(boxes.xmin, boxes.ymin, boxes.xmax, boxes.ymax))
         _add(ax, [together], _Style(colour, face=(colour, 2 * opacity)), order)
     corners = np.stack(
@@ -342,13 +342,13 @@ def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: floa
 
 
 def _enlarge_boxes(boxes: Boxes, least: float) -> Boxes:
-    """The boxes, those of single points large enough to be seen."""
+    """The boxes, with single points enlarged so that they are visible."""
     across, along = (np.maximum(least - size, 0) / 2 for size in (boxes.xmax - boxes.xmin, boxes.ymax - boxes.ymin))
     return Boxes(boxes.xmin - across, boxes.ymin - along, boxes.xmax + across, boxes.ymax + along)
 
 
 def layers_of(boxes: Boxes) -> float:
-    """Number of boxes that lie over a point of their region, on average."""
+    """Average number of boxes over a point of their region."""
     whole = _bounds(_usual(boxes))
     if whole is None:
         return 0.0
@@ -377,14 +377,14 @@ _LETTERS_AN_INCH = 12.5
 
 
 def _condition(text: str, ax: Axes) -> str:
-    """A query's condition in two lines as wide as the axes."""
+    """A query's condition in two lines of the width of the axes."""
     width = max(int(ax.bbox.width / ax.figure.dpi * _LETTERS_AN_INCH), 30)
     lines = textwrap.wrap(text, width)
     return "\n".join(lines[:2]) + ("…" if len(lines) > 2 else "")
 
 
 def _degrees(value: float, signs: str) -> str:
-    """A coordinate as on a map.
+    """A coordinate in the notation of maps.
 
     >>> _degrees(-87.5, "EW"), _degrees(40.0, "NS"), _degrees(0.0, "NS")
     ('87.5°W', '40°N', '0°')
@@ -396,8 +396,8 @@ def _degrees(value: float, signs: str) -> str:
 def borders_within(west: float, south: float, east: float, north: float) -> tuple[NDArray[Any], NDArray[Any]]:
     """Polygons of the countries and states that meet a window.
 
-    ``python -m datasets.borders`` makes that file: countries by Natural Earth (1:50 million, public domain) and, in
-    place of the United States, their states by the Census Bureau; both are simplified for display.
+    ``python -m datasets.borders`` generates their file: countries by Natural Earth (1:50 million, public domain) and,
+    in place of the United States, the states by the Census Bureau; both are simplified for display.
 
     Parameters
     ----------

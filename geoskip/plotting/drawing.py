@@ -1,9 +1,8 @@
 """Geometries of a decision for maps: the boxes of its files, and the shapes and limits of its clauses.
 
-Clauses name their shapes themselves, and limits are read from conditions: a new clause is drawn without a change here.
+Clauses define their shapes themselves, and limits are read from conditions, so a new clause needs no change here.
 
-All coordinates are those of the index: a shape that a query compares with ``ST_FlipCoordinates(geom)`` is
-drawn flipped back.
+All coordinates are those of the index: a shape that a query compares with ``ST_FlipCoordinates(geom)`` is flipped back.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ class Limit:
 
 
 def geobox_of(decisions: Iterable[Decision], wanted: str | None) -> tuple[Decision, GeoBox]:
-    """The index whose boxes are drawn: the named one, else the first that the decision used, else any.
+    """The index with the boxes to draw: the named one, else the first that the decision used, else any.
 
-    Raises InvalidSpecificationError where there is none.
+    Raises InvalidSpecificationError if there is none.
     """
     found = [(decision, index) for decision in decisions for index in decision.snapshot.indexes]
     boxes = [(decision, index) for decision, index in found if isinstance(index, GeoBox)]
@@ -111,7 +110,7 @@ def files_named(paths: Iterable[str], snapshot: Snapshot) -> NDArray[np.bool_]:
 
 
 def _local(path: str) -> str:
-    """A path without the scheme of local files, which Spark writes and others leave out.
+    """A path without the scheme of local files, which Spark writes and other engines omit.
 
     >>> _local("file:/a/b"), _local("file:///a/b"), _local("s3a://bucket/a"), _local("/a/b")
     ('/a/b', '/a/b', 's3a://bucket/a', '/a/b')
@@ -120,14 +119,14 @@ def _local(path: str) -> str:
 
 
 def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:
-    """The shapes that a clause compares the boxes with; a distance makes the area within it."""
+    """The shapes that a clause compares the boxes with; for a distance the area within it."""
     outlines = (part.outline() for part in _parts_of(clause, index))
     found = {shapely.to_wkb(shape): shape for shape in outlines if shape is not None and not shape.is_empty}
     return list(found.values())
 
 
 def limits_of(clause: Clause, index: GeoBox, table: BoxFacts) -> list[Limit]:
-    """The coordinates that a clause compares with single constants, by its condition on a table."""
+    """The coordinates that a clause compares with single constants, from its condition on a table."""
     conditions = (part.where(table) for part in _parts_of(clause, index) if part.outline() is None)
     return list(dict.fromkeys(limit for condition in conditions for limit in _limits_in(condition)))
 
@@ -137,7 +136,7 @@ def _parts_of(clause: Clause, index: GeoBox) -> list[GeoClause]:
 
 
 def _limits_in(condition: Condition) -> Iterator[Limit]:
-    """The limits in a condition: comparisons of a box's end, or of both of one axis, with one number."""
+    """The limits in a condition: comparisons of one or both ends of a box on an axis with a number."""
     match condition:
         case Compare(("xmin" | "xmax" | "ymin" | "ymax") as end, _, value) if np.isfinite(value):
             yield Limit(int(end[0] == "y"), float(value))

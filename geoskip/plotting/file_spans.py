@@ -1,6 +1,6 @@
 """Pictures of a layout: each file as a span of one column, or as a box over two.
 
-Needs matplotlib alone.
+Needs only matplotlib.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def plot_spans(
     out_of_order
         The files that are drawn as overlapping; None for none.
     title
-        The text above.
+        The text above the picture.
     ax
         The axes to draw on; new ones by default.
 
@@ -91,7 +91,7 @@ def plot_spans(
 
 
 def _ends(ranges: FileRanges) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Ends in the units of the axis: days for dates and times, ranks for texts."""
+    """Ends in the units of the axis: days for dates and times, ranks for text."""
     if ranges.kind == "text":
         return ranges.low.astype(np.float64), ranges.high.astype(np.float64)
     low, high = ranges.ends()
@@ -100,14 +100,14 @@ def _ends(ranges: FileRanges) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _widen(low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Spans of at least the least width."""
+    """Widen spans to the minimum width."""
     whole = float(high.max() - low.min()) if len(low) else 0.0
     short = np.maximum(_LEAST * (whole or 1.0) - (high - low), 0.0) / 2
     return low - short, high + short
 
 
 def _transparency(*sides: NDArray[Any]) -> float:
-    """Opacity of a box: the less, the more boxes lie on each other on average."""
+    """Opacity of a box, lower the more boxes overlap on average."""
     left, right, bottom, top = sides
     if not len(left):
         return 1.0
@@ -124,7 +124,7 @@ def _scale(ax: Axes, left: NDArray[Any], right: NDArray[Any], bottom: NDArray[An
 
 
 def _name_axis(axis: Axis, name: str, ranges: FileRanges) -> None:
-    """Name an axis, and write its ticks as dates, times or texts."""
+    """Label an axis, with ticks as dates, times or text."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -139,7 +139,7 @@ def _name_axis(axis: Axis, name: str, ranges: FileRanges) -> None:
 
 
 def _label(labels: Any, at: float) -> str:
-    """The text at a rank, shortened; empty between ranks.
+    """The label at a rank, shortened; empty between ranks.
 
     >>> _label([b"a", b"b" * 40], 1.0), _label([b"a"], 0.5), _label([b"a"], 7.0)
     ('bbbbbbbbbbbbbbbbb…', '', '')

@@ -201,8 +201,8 @@ def declare(
         if not callable(inverse):
             raise MappingError(f"declare(..., inverse=) takes a function, got {inverse!r}")
         _check_arguments(inverse, 1, "declare(..., inverse=) takes a function of the value")
-        with suppress(Unidentifiable):  # then nothing tells whether it changes
-            own_identity(inverse)  # as it is now: see rewrite.invert
+        with suppress(Unidentifiable):  # without an identity, a change cannot be detected
+            own_identity(inverse)  # recorded for rewrite.invert
     if version is not None and not isinstance(version, str):
         raise MappingError(f"declare(..., version=) takes a text such as {str(version)!r}, got {version!r}")
     found = reference(function)
@@ -242,7 +242,7 @@ def _references(functions: Iterable[Any], says: str) -> tuple[Reference, ...]:
 
 
 def _rule_arguments(rule: Any, kinds: tuple[type, ...]) -> tuple[bool, frozenset[int]]:
-    """True if a rule takes one index of each kind at once, and the kinds that may be missing."""
+    """Test whether a rule takes one index of each kind at once, and return the kinds that may be missing."""
     if len(kinds) > 1 and callable(rule):
         try:
             inspect.signature(rule).bind(*range(1 + len(kinds)))
@@ -263,7 +263,7 @@ def _check_arguments(function: Any, count: int, says: str) -> None:
         raise MappingError(f"{says}, got {function!r}, which is no function")
     try:
         given = inspect.signature(function)
-    except ValueError:  # a function of C without a signature: it may take anything
+    except ValueError:  # a C function without a signature, which may take any arguments
         return
     try:
         given.bind(*range(count))

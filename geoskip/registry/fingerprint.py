@@ -1,14 +1,15 @@
 """Identities of Python functions: a name and a digest of everything that the result can depend on.
 
-An index over ``f(x)`` and a mapping for ``f`` hold only for the very same ``f``. A digest of its own code is not
-enough: ``def f(ua): return lib.parse(ua)`` keeps it when ``lib`` changes. So the digest covers, transitively, code,
-constants, defaults, closure and the globals that the code reads; for what comes from an installed distribution, the
-distribution's version stands for its content. Where it cannot be had (a closure over a socket, say),
-:class:`Unidentifiable` says so, and the author can declare a version: ``geoskip.declare(f, version="2")``.
+An index over ``f(x)`` and a mapping for ``f`` are valid only for exactly the same ``f``. A digest of its own code is
+not enough: the code of ``def f(ua): return lib.parse(ua)`` is the same when ``lib`` changes. So the digest covers,
+transitively, code, constants, defaults, closure and the globals that the code reads; an object from an installed
+distribution is represented by the distribution's version. If there is no digest (for a closure over a socket, say),
+:class:`Unidentifiable` is raised with the reason, and the author can declare a version:
+``geoskip.declare(f, version="2")``.
 
-A function is this very object: neither what ``functools.wraps`` copies to a wrapper (its name, module and ``__dict__``)
-nor how it compares makes another object the same. Names are those that the code itself was compiled under, versions
-are kept in a weak table, and what a callable object holds is part of its digest.
+A function is identified as this very object: another object is not the same function because ``functools.wraps`` copied
+a name, a module and a ``__dict__`` to it, or because it compares equal. Names are those under which the code was
+compiled, versions are kept in a weak table, and the state of a callable object is part of its digest.
 
 >>> def plus_one(x):
 ...     return x + 1
@@ -45,7 +46,8 @@ T = TypeVar("T")
 class _ByObject(Generic[T]):
     """A weak table keyed by the identity of objects, hashable or not.
 
-    A bound method is a new object at every access: its key is its function and its instance, and it is kept alive.
+    A bound method is a new object at every access: its key is the pair of its function and its instance, and the table
+    keeps it alive.
     """
 
     def __init__(self) -> None:
@@ -59,7 +61,7 @@ class _ByObject(Generic[T]):
         key = _key(function)
         referent: Any = lambda: function  # noqa: E731
         if not isinstance(function, types.MethodType):
-            with contextlib.suppress(TypeError):  # not weakly referable
+            with contextlib.suppress(TypeError):  # no weak references to it are possible
                 referent = weakref.ref(function, lambda _: self._kept.pop(key, None))
         self._kept[key] = (referent, value)
 
@@ -85,13 +87,14 @@ UNIDENTIFIED = "#unidentified"
 
 
 class Unidentifiable(InvalidSpecificationError):
-    """A function whose content cannot be digested."""
+    """The content of a function cannot be digested."""
 
 
 def identity(function: Any) -> str:
-    """``module.qualified.name#digest``, or ``...#version:2`` where the author declared one.
+    """Return ``module.qualified.name#digest``, or ``...#version:2`` if the author declared a version.
 
-    Raises :class:`Unidentifiable`. Remembered per function object: redefine a function rather than mutate its globals.
+    Raises :class:`Unidentifiable`. The result is cached for each function object, so redefine a function rather than
+    change its globals.
     """
     return versioned_identity(own_identity(function))
 
@@ -112,16 +115,16 @@ def own_identity(function: Any) -> str:
     found = _known.get(function)
     if found is None:
         found = _identity(function)
-        if isinstance(function, types.FunctionType):  # what a callable object holds may change
+        if isinstance(function, types.FunctionType):  # the state of a callable object may change
             _known.set(function, found)
     return found
 
 
 def is_unchanged(function: Any) -> bool:
-    """True if the function still has the content under which it was identified first.
+    """Test whether the function still has the content that was identified first.
 
-    A global or a class attribute that it reads may have been set since. What the driver calls by itself must agree with
-    what workers were sent then; a stated version is its author's word that it does.
+    A global or a class attribute that it reads may have been assigned since. Calls in the driver must agree with the
+    function that was sent to the workers then; with a declared version its author guarantees this.
     """
     known = _known.get(function)
     try:
@@ -136,7 +139,7 @@ def check_identifiable(function: Any) -> None:
 
 
 def state_version(function: Any, version: str) -> None:
-    """From now on the version stands for the function's content."""
+    """Declare a version that replaces the digest of the function's content."""
     if _stated.get(function) is None:
         _undigested.setdefault(_code_name(function), []).append(function)
     _stated.set(function, version)
@@ -150,10 +153,10 @@ def _identity(function: Any) -> str:
 
 
 def qualified_name(function: Any) -> str:
-    """The part of an identity that precedes the digest: ``module.qualified.name``.
+    """Return the part of an identity before the digest: ``module.qualified.name``.
 
-    Of a function whose version was stated it is the name that it bears. Any other has that of its code, which no
-    wrapper takes from what it wraps.
+    With a declared version it is the function's ``__module__`` and ``__qualname__``, otherwise the name of its code,
+    which ``functools.wraps`` does not copy.
     """
     if _stated.get(function) is None and not isinstance(function, type):
         return _code_name(function)
@@ -172,7 +175,7 @@ def _code_name(function: Any) -> str:
 
 
 def digest(function: Any) -> str:
-    """16 hexadecimal digits over everything that the function's result can depend on."""
+    """Return 16 hexadecimal digits of a hash of everything that the function's result can depend on."""
     state = hashlib.sha256()
     try:
         for part in _parts(function, {}, 0):
@@ -184,7 +187,7 @@ def digest(function: Any) -> str:
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 _DEEPEST = 50
-Seen = dict[tuple[int, str], tuple[int, Any]]  # what was met: its number, and itself, so that its id is not used again
+Seen = dict[tuple[int, str], tuple[int, Any]]  # number of a visited object; the object itself, to reserve its id
 
 
 def _parts(value: Any, seen: Seen, depth: int) -> Iterator[str]:
@@ -226,7 +229,7 @@ def _parts(value: Any, seen: Seen, depth: int) -> Iterator[str]:
 
 
 def _builtin(value: Any, seen: Seen, depth: int) -> Iterator[str]:
-    """A function of C; what it is bound to counts: ``{...}.get``, ``re.compile(...).match``."""
+    """Parts of a C function and of the object it is bound to: ``{...}.get``, ``re.compile(...).match``."""
     bound = getattr(value, "__self__", None)
     owner = str(getattr(value, "__module__", None) or getattr(bound, "__name__", "builtins"))
     yield f"builtin:{_distribution_version(owner) or owner}:{value.__qualname__}"
@@ -273,7 +276,7 @@ _OF_EVERY_FUNCTION = ("__wrapped__",)
 
 
 def _is_in_its_module(function: types.FunctionType) -> bool:
-    """True if the module that a function names holds this very object; a wrapper names another one."""
+    """Test whether the module and name of a function refer to this very object; not so for a wrapper."""
     found: Any = sys.modules.get(function.__module__)
     for name in function.__qualname__.split("."):
         found = getattr(found, name, None)
@@ -281,7 +284,7 @@ def _is_in_its_module(function: types.FunctionType) -> bool:
 
 
 def _reachable_parts(value: Any, names: set[str], seen: Seen, depth: int) -> Iterator[str]:
-    """A value, and of a module that no distribution vouches for what may be read from it by these names."""
+    """Parts of a value; for a module without a distribution also of its attributes with these names."""
     yield from _parts(value, seen, depth)
     key = (id(value), ",".join(sorted(names)))
     if isinstance(value, types.ModuleType) and not _distribution_version(value.__name__) and key not in seen:
@@ -296,30 +299,30 @@ _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
 def _names_read(code: types.CodeType, operations: tuple[str, ...]) -> set[str]:
-    """The names that these operations take in the code and in all code within it."""
+    """The names that these operations read in the code and in nested code."""
     found = {str(step.argval) for step in dis.get_instructions(code) if step.opname in operations}
     return found.union(*(_names_read(c, operations) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """All names in the code, those of attributes too."""
+    """All names in the code, including those of attributes."""
     return set(code.co_names).union(*(_names(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
 def names_in(function: Any) -> set[str]:
-    """All names in a function's code, those of attributes too; none of what is no function of Python."""
+    """All names in a function's code, including those of attributes; empty if it is no Python function."""
     return _names(function.__code__) if isinstance(function, types.FunctionType) else set()
 
 
 def _imported_modules(function: types.FunctionType) -> set[str]:
-    """The modules that a function imports in its body; a relative one under its whole name."""
+    """The modules that a function imports in its body; relative imports are resolved."""
     package = function.__globals__.get("__package__") or ""
     found: set[str] = set()
     waiting = [function.__code__]
     while waiting:
         code = waiting.pop()
         waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        constants: list[Any] = [None, None]  # what was put on the stack before: the level, then the names
+        constants: list[Any] = [None, None]  # pushed operands: the level precedes the names
         for step in dis.get_instructions(code):
             if step.opname == "IMPORT_NAME":
                 level = constants[-2] if isinstance(constants[-2], int) else 0
@@ -353,7 +356,7 @@ def _class(kind: type, seen: Seen, depth: int) -> Iterator[str]:
 
 
 def _instance(value: Any, seen: Seen, depth: int) -> Iterator[str]:
-    """An object by what pickle takes of it: no more than that reaches a worker."""
+    """Parts of an object that pickle serializes: workers receive nothing else."""
     kind = type(value)
     if kind.__module__ == "re" and hasattr(value, "pattern"):
         yield f"regex:{value.pattern!r}:{value.flags}"
@@ -365,7 +368,7 @@ def _instance(value: Any, seen: Seen, depth: int) -> Iterator[str]:
         raise Unidentifiable(f"it reaches {kind.__qualname__}, which has no content that can be digested") from None
     if isinstance(reduced, str):
         yield f"named:{reduced}"
-        reduced = (getattr(value, "__dict__", None),)  # functools.lru_cache keeps the function there
+        reduced = (getattr(value, "__dict__", None),)  # functools.lru_cache stores the function there
     for part in reduced:
         yield from _parts(list(part) if isinstance(part, Iterator) else part, seen, depth + 1)
 
@@ -381,7 +384,7 @@ def _sentence(function: Any, why: str) -> str:
 
 @functools.cache
 def _distributions() -> dict[str, list[str]]:
-    """The distributions of each top-level package, without those whose code may change under one version."""
+    """The distributions of each top-level package, except editable ones, which change under one version."""
     found = importlib.metadata.packages_distributions()
     return {package: names for package, names in found.items() if not any(map(_is_editable, names))}
 
@@ -394,7 +397,7 @@ def _is_editable(name: str) -> bool:
 
 @functools.cache
 def _distribution_version(module: str | None) -> str | None:
-    """``name==version`` of a module's distribution; ``python==3.11.7`` for the standard library."""
+    """``module@name==version`` of a module's distribution, or ``module@python==3.11.7``; None if unknown."""
     top = (module or "").partition(".")[0]
     if top in sys.stdlib_module_names and top != "__main__":
         return f"{module}@python=={sys.version.split()[0]}"

@@ -16,7 +16,7 @@ CATALYST = "org.apache.spark.sql.catalyst.expressions."
 
 
 def catalyst_class(node: Predicate) -> str:
-    """Name of the class of Spark's that implements a call; a user's function may have any name in SQL."""
+    """Name of the Catalyst class that implements a call; a user's function may have any name in SQL."""
     return (node.implementation or "").removeprefix(CATALYST) if isinstance(node, Call) else ""
 
 
@@ -39,14 +39,14 @@ class Function:
     arguments: str = field(default="", compare=False)
 
     def is_called(self, call: Call) -> bool:
-        """True if a call is one of this function, by its SQL name and its implementation."""
+        """Test whether a call is of this function, by its SQL name and its implementation."""
         if call.name.lower() != self.name.lower() or call.implementation is None:
             return False
         name = call.implementation.removeprefix("python:").partition("#")[0]
         return _is_among(name, self.python if call.implementation.startswith("python:") else self.classes)
 
     def spellings(self) -> tuple[str, ...]:
-        """Return the keys by which its calls are looked up."""
+        """Return the keys under which its calls are looked up."""
         return (self.name.lower(),)
 
 
@@ -55,7 +55,7 @@ def _is_among(name: str, wanted: tuple[str, ...]) -> bool:
     return name in wanted or (name.startswith(within) and name not in _WRAPPERS)
 
 
-# Catalyst's classes around a user's own function, whose name may be anyone's: in no package's name.
+# Catalyst's classes for user-defined functions, which may have any name: no package prefix includes them.
 _WRAPPERS = frozenset(
     CATALYST + kind for kind in ("ApplyFunctionExpression", "ScalaUDF", "objects.Invoke", "objects.StaticInvoke")
 )
@@ -63,7 +63,7 @@ _WRAPPERS = frozenset(
 
 @dataclass(frozen=True)
 class Given:
-    """A Python function given as the object: bound by its identity."""
+    """A Python function given as an object, bound by its identity."""
 
     function: Any
 
@@ -104,7 +104,7 @@ SPELLINGS = {
 
 @dataclass
 class Named:
-    """A bare SQL name: bound to the first implementation met under it."""
+    """A bare SQL name, bound to the first implementation that is found under it."""
 
     name: str
     implementation: str | None = None
@@ -134,7 +134,7 @@ def keys_of(call: Call) -> Iterator[str]:
 
 
 def overlap(one: Reference, other: Reference) -> bool:
-    """True if some call can match both references."""
+    """Test whether some call can match both references."""
     if isinstance(one, Function) and isinstance(other, Function):
         both = ((one.classes, other.classes), (one.python, other.python))
         met = (any(_is_among(name, b) for name in a) or any(_is_among(name, a) for name in b) for a, b in both)
@@ -165,7 +165,7 @@ def plain_function(function: Any) -> Any:
 
 
 def checked_reference(function: Any) -> Reference:
-    """A reference that can be met: to a function that nobody can identify, it never would."""
+    """Return a reference; raise MappingError for an unidentifiable function, which no call would match."""
     found = reference(function)
     if isinstance(found, Given):
         try:

@@ -1,4 +1,4 @@
-"""Mappings and functions that installed packages offer, found by entry point."""
+"""Mappings and functions of installed packages, found by entry point."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 @lru_cache(maxsize=1)
 def load_mappings() -> None:
-    """Load the UDF mappings of all installed packages; one that fails is left out with a warning."""
+    """Load the UDF mappings of all installed packages; one that fails is skipped with a warning."""
     _load_all("geoskip.udf_mappings", "UDF mappings", lambda module: module)
 
 
 def _load_all(group: str, what: str, read: Callable[[Any], T]) -> list[T]:
-    """Load what all packages offer under a group; one that cannot be loaded is left out with a warning."""
+    """Load the entry points of a group; one that fails is skipped with a warning."""
     loaded = []
     for point in entry_points(group=group):
         try:
@@ -29,13 +29,13 @@ def _load_all(group: str, what: str, read: Callable[[Any], T]) -> list[T]:
                 loaded.append(read(point.load()))
         except Exception as error:
             if isinstance(error, ModuleNotFoundError) and point.extras:
-                continue  # the package that it needs is not installed: nothing is missed
+                continue  # an optional package is not installed
             warnings.warn(f"the {what} {point.value} could not be loaded and are left out: {error}", stacklevel=4)
     return loaded
 
 
 class OfferedFunction(Protocol):
-    """A Python function under its SQL name; ``returns`` is Spark's name of the type of its result."""
+    """A Python function with its SQL name; ``returns`` is Spark's name of its return type."""
 
     @property
     def name(self) -> str:
@@ -47,15 +47,15 @@ class OfferedFunction(Protocol):
 
     @property
     def vectorised(self) -> Callable[..., Any] | None:
-        """Form that takes a pandas Series an argument, which Spark registers where there is one."""
+        """Form that takes pandas Series, if there is one; Spark then registers this form."""
 
     @property
     def returns(self) -> str:
-        """Spark's name of the type of its result."""
+        """Spark's name of the return type."""
 
 
 def offered_functions() -> list[OfferedFunction]:
-    """Functions of all installed libraries; one that cannot be loaded is left out with a warning."""
+    """Functions of all installed libraries; one that fails to load is skipped with a warning."""
     return [function for table in _load_all("geoskip.functions", "functions", _functions_in) for function in table]
 
 
@@ -68,7 +68,7 @@ def _functions_in(table: Mapping[str, OfferedFunction]) -> list[OfferedFunction]
 
 @cache
 def offered_by_name() -> dict[str, OfferedFunction]:
-    """Functions by lower-case SQL name; of two of one name the first, which Spark registers too."""
+    """Functions by lower-case SQL name; of several with one name the first, as in Spark."""
     found: dict[str, OfferedFunction] = {}
     for function in offered_functions():
         found.setdefault(function.name.lower(), function)
@@ -80,9 +80,9 @@ _CODES = {"rows": "eval:100", "series": "eval:200"}
 
 
 def implementation_of_offered(function: OfferedFunction) -> tuple[str, tuple[str, ...]]:
-    """Implementation and flags that a call has in a session with :func:`geoskip.register_functions`.
+    """Return the implementation and flags of a call after :func:`geoskip.register_functions`.
 
-    Raises :class:`~geoskip.registry.fingerprint.Unidentifiable` where versions of the function cannot be told apart.
+    Raises :class:`~geoskip.registry.fingerprint.Unidentifiable` if the function cannot be identified.
     """
     form = "rows" if function.vectorised is None else "series"
     return f"python:{identity(function.vectorised or function.function)}", (_CODES[form],)

@@ -23,8 +23,8 @@ Rule = Callable[..., "Clause | None"]
 class Mapping:
     """One rule for predicates over these functions.
 
-    With ``together`` False the rule is called with one index at a time, of any of the kinds: ``rule(node, index)``;
-    with True with one of each kind: ``rule(node, first, second)``, where a kind in ``optional`` may be missing.
+    If ``together`` is False, the rule is called with one index of any of the kinds: ``rule(node, index)``; if True,
+    with one index of each kind: ``rule(node, first, second)``, where a kind in ``optional`` may be missing.
     """
 
     functions: tuple[Reference, ...]
@@ -38,20 +38,20 @@ class Mapping:
         return f"{self.rule.__module__}.{self.rule.__qualname__}"
 
     def concerns(self, calls: Iterable[Call]) -> bool:
-        """True if one of these calls is of a function that this rule maps."""
+        """Test whether one of these calls is of a function of this rule."""
         return any(function.is_called(call) for call in calls for function in self.functions)
 
 
 @dataclass(frozen=True)
 class ConstantDeclaration:
-    """An evaluator of a function of literals."""
+    """An evaluator of a function with literal arguments."""
 
     function: Reference
     evaluate: Callable[..., Any]
 
 
 def constant_name(evaluate: Callable[..., Any]) -> str:
-    """Return the name of an evaluator of constants in reasons and in quarantine."""
+    """Return the name of an evaluator of constants for messages and quarantine."""
     return f"constant {getattr(evaluate, '__module__', '')}.{getattr(evaluate, '__qualname__', evaluate)}"
 
 
@@ -65,7 +65,7 @@ class DenotationDeclaration:
 
 @dataclass(frozen=True)
 class FunctionProperties:
-    """The properties that :func:`declare` states for a function; None where it states none."""
+    """The properties that :func:`declare` sets for a function; None for those that it does not set."""
 
     function: Reference
     metric: bool | None = None
@@ -88,7 +88,7 @@ def _overlay(old: FunctionProperties, new: FunctionProperties) -> FunctionProper
 
 
 class _ByFunction(Generic[T]):
-    """Things by the functions that they are about, each with its place in the order of registration."""
+    """Declarations by function, each with its position in the order of registration."""
 
     def __init__(self, parent: _ByFunction[T] | None = None) -> None:
         self._found: dict[str, tuple[tuple[int, T], ...]] = dict(parent._found) if parent else {}
@@ -116,7 +116,7 @@ class _ByFunction(Generic[T]):
         return [thing for _, thing in heapq.merge(*lists, key=lambda entry: entry[0])]
 
     def all(self, since: int = 0) -> list[T]:
-        """Everything, once each, the oldest first; what has an earlier place than ``since`` left out."""
+        """All declarations from position ``since`` on, without duplicates, the oldest first."""
         return [thing for _, thing in sorted({p: t for e in self._found.values() for p, t in e if p >= since}.items())]
 
 
@@ -124,11 +124,11 @@ _places = itertools.count()
 
 
 class Registry:
-    """The declarations of one scope, and those of them in quarantine.
+    """The declarations of one scope, some of them in quarantine.
 
-    Quarantine belongs to the process, not to a session: all sessions of a driver share mappings and metadata, so that
-    another session would lose the same rows or wait as long. A mapping leaves quarantine when it is registered again,
-    in any session, or by :func:`release`; a scope (:func:`mappings`) ends with its quarantine.
+    Quarantine belongs to the process, not to a session: all sessions of a driver share mappings and metadata, so that a
+    failing mapping would lose the same rows, or time out, in another session. A mapping leaves quarantine when it is
+    registered again, in any session, or by :func:`release`; a scope (:func:`mappings`) ends with its quarantine.
     """
 
     def __init__(self, parent: Registry | None = None) -> None:
@@ -144,7 +144,7 @@ class Registry:
     # ---- registering
 
     def add_mapping(self, mapping: Mapping) -> None:
-        """Register a rule; it replaces another rule of its name, and adds to the same rule's mappings."""
+        """Register a rule; it replaces a different rule of the same name, or adds a mapping of the same rule."""
         name = mapping.name
         for key, known in list(self.mappings.items()):
             if known.name == name and known.rule is not mapping.rule:
@@ -156,12 +156,12 @@ class Registry:
         self.quarantine.pop(f"mapping {name}", None)
 
     def add_constant(self, declared: ConstantDeclaration) -> None:
-        """Register what evaluates a function; the newest counts."""
+        """Register an evaluator of a function; the newest is used."""
         self._constants.add((declared.function,), declared)
         self.quarantine.pop(constant_name(declared.evaluate), None)
 
     def add_denotation(self, declared: DenotationDeclaration) -> None:
-        """Register what a function denotes; one of the same name is replaced."""
+        """Register a denotation; another one of the same name is replaced."""
         name = (declared.meaning.__module__, declared.meaning.__qualname__)
 
         def is_older(known: DenotationDeclaration) -> bool:
@@ -178,7 +178,7 @@ class Registry:
         self.quarantine.pop(f"what is declared of {said.function.name}", None)
 
     def add_all(self, other: Registry, since: int) -> None:
-        """Register what was registered elsewhere, from some place in the order on."""
+        """Register the declarations of another registry from a position in its order on."""
         for name in other._names.all(since):
             self.add_mapping(other.mappings[name])
         for constant in other._constants.all(since):
@@ -192,7 +192,7 @@ class Registry:
 
     @property
     def version_key(self) -> Hashable:
-        """A value that changes with every declaration and every change of quarantine."""
+        """A key that changes with every declaration and every change of quarantine."""
         newest = tuple(kept.newest for kept in (self._names, self._constants, self._denotations, self._said))
         return self, newest, tuple(self.quarantine.items())
 
@@ -202,7 +202,7 @@ class Registry:
         return [m for m in found if m is not None and m.concerns((call,))]
 
     def mismatches(self, call: Call) -> list[Mapping]:
-        """The mappings of the call's bare name that are bound to another function of that name."""
+        """The mappings of the call's bare name that are bound to another function of this name."""
         found = (self.mappings.get(name) for name in self._names.get(call.name.lower()))
         named = [m for m in found if m is not None and any(isinstance(f, Named) for f in m.functions)]
         met = {m.name for m in self.rules_of(call)}
@@ -213,11 +213,11 @@ class Registry:
         return [declared for declared in self._constants.of(call) if declared.function.is_called(call)]
 
     def evaluator(self, call: Call) -> Callable[..., Any] | None:
-        """The newest that evaluates this call when its arguments are literals, if that is known."""
+        """The newest evaluator of this call for literal arguments, or None."""
         return next((c.evaluate for c in reversed(self._constants.of(call)) if c.function.is_called(call)), None)
 
     def constant_itself(self, call: Call) -> Callable[..., Any] | None:
-        """The Python function that a call is of, where it is declared to be evaluated for constants as itself."""
+        """The Python function of a call, if it is declared as the evaluator of its own constants, else None."""
         found = self.evaluator(call)
         if found is None or constant_name(found) in self.quarantine or not Given(found).is_called(call):
             return None
@@ -235,7 +235,7 @@ class Registry:
         return None
 
     def metric(self, function: Any) -> Callable[..., Any] | None:
-        """The Python function that was declared to be a metric, given by itself or by its name."""
+        """The Python function that is declared to be a metric, given by itself or by its name, or None."""
         for said in reversed(self.properties):
             reference = said.function
             if said.metric is None or not isinstance(reference, Given):
@@ -246,7 +246,7 @@ class Registry:
         return None
 
     def keeps_nulls(self, function: Any) -> bool:
-        """Was this Python function declared to be NULL for NULL?"""
+        """Test whether this Python function is declared to return NULL for NULL."""
         return any(
             said.null_in_null_out and isinstance(said.function, Given) and said.function.function is function
             for said in self.properties
@@ -258,7 +258,7 @@ class Registry:
         return next((p.version for p in named if p.version is not None), None)
 
     def properties_of(self, call: Call) -> FunctionProperties | None:
-        """Return the properties of a call's function; of each property the newest declaration counts."""
+        """Return the properties of a call's function; for each property the newest declaration is used."""
         found = [p for p in self._said.of(call) if p.function.is_called(call)]
         return functools.reduce(_overlay, found) if found else None
 
@@ -271,11 +271,11 @@ class Registry:
         return self.evaluator(call)
 
     def all_constants(self) -> list[ConstantDeclaration]:
-        """Everything that evaluates functions of literals."""
+        """All evaluators of functions with literal arguments."""
         return self._constants.all()
 
     def all_denotations(self) -> list[DenotationDeclaration]:
-        """Everything that says what calls denote."""
+        """All declarations of denotations."""
         return self._denotations.all()
 
     # ---- leaving out
@@ -286,11 +286,11 @@ class Registry:
         Parameters
         ----------
         name
-            The name by which reasons call it.
+            The name that messages use for it.
         why
             The reason, a sentence without its subject.
         rule
-            The rule that failed; nothing happens if another one has replaced it meanwhile.
+            The rule that failed; nothing happens if it has been replaced meanwhile.
         """
         if rule is None or any(m.rule is rule for m in self.mappings.values() if f"mapping {m.name}" == name):
             self.quarantine.setdefault(name, why)
@@ -300,7 +300,7 @@ _scopes: list[Registry] = [Registry()]
 
 
 def current() -> Registry:
-    """The registry in force."""
+    """The registry of the innermost scope."""
     return _scopes[-1]
 
 

@@ -1,8 +1,8 @@
 """A self-contained HTML page on a query: :meth:`geoskip.report.Report.to_html`.
 
-The page is one file that loads nothing: styles, script and data are in it, and its Content-Security-Policy allows that
-script alone. All texts are escaped by :mod:`~geoskip.report_page.elements`. Colours are those of
-:mod:`geoskip.plotting`. A notebook shows the first sections, by the same functions.
+The page is one file that loads nothing: styles, script and data are in it, and its Content-Security-Policy allows only
+this script. All texts are escaped by :mod:`~geoskip.report_page.elements`. The colours are those of
+:mod:`geoskip.plotting`. A notebook shows the first sections, which the same functions create.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _sentence(text: str) -> str:
 
 
 def _drawn(figure: Callable[[Scan], Markup | None], scan: Scan) -> Markup | None:
-    """A figure of a scan, or a sentence if its metadata cannot be read any more."""
+    """A figure of a scan, or a sentence if its metadata can no longer be read."""
     try:
         return figure(scan)
     except (OSError, GeoskipError) as error:

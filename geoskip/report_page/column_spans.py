@@ -1,6 +1,6 @@
 """Pictures of a layout for a page: the span of a column in every file, kept and skipped, as SVG.
 
-The more the spans overlap, the more files hold any one value, and the fewer can be skipped.
+The more the spans overlap, the more files contain a given value, and the fewer can be skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LABEL = 28
 
 @dataclass(frozen=True)
 class ColumnPicture:
-    """One column of a dataset's files."""
+    """Picture of one column in a dataset's files."""
 
     name: str
     svg: Markup
@@ -48,7 +48,7 @@ class ColumnPicture:
 
 
 def pictures_of(scan: Scan) -> list[ColumnPicture]:
-    """Pictures of the columns in a scan's condition of which an index has bounds."""
+    """Pictures of the columns in a scan's condition for which an index stores bounds."""
     found: dict[str, ColumnPicture] = {}
     seen: set[int] = set()
     kept = scan.kept_files()
@@ -98,12 +98,12 @@ def _picture(name: str, ranges: FileRanges, is_kept: NDArray[np.bool_]) -> Colum
 
 
 def _axis(at: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> tuple[int, int]:
-    """Ranks of the ends of the axis: all of it, or without a few files far away from all others.
+    """Ranks of the ends of the axis; if a few files are far away from all others, it ends before them.
 
     Parameters
     ----------
     at
-        The place of each rank.
+        The position of each rank on the axis.
     low, high
         The ranks of each file's ends.
     """
@@ -114,7 +114,7 @@ def _axis(at: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> tuple[int,
 
 
 def _label(ranges: FileRanges, rank: int) -> str:
-    """The bound at a rank, in words."""
+    """The bound at a rank, as text."""
     if ranges.kind == "text":
         return shorten(ranges.labels[rank].decode("utf-8", "replace"), _LABEL)
     value: Any = float(ranges.positions[rank])

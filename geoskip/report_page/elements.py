@@ -9,7 +9,7 @@ _VOID = ("meta",)
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -26,10 +26,10 @@ def element(tag: str, /, *inside: Child, **attributes: str | int | bool | None) 
     tag
         Its name.
     *inside
-        Elements and texts in it; texts are escaped.
+        The child elements and texts; texts are escaped.
     **attributes
-        Its attributes, without those that are None or False; an underscore is written as a hyphen, and one at the end
-        is left out.
+        The attributes, without those that are None or False; underscores are written as hyphens, except for one at the
+        end, which is removed.
 
     >>> element("p", "1 < 2, ", element("b", "yes"), class_="a", data_of='"x"')
     '<p class="a" data-of="&quot;x&quot;">1 &lt; 2, <b>yes</b></p>'
@@ -44,7 +44,7 @@ def element(tag: str, /, *inside: Child, **attributes: str | int | bool | None) 
 
 
 def join_children(inside: Child) -> Markup:
-    """Several elements and texts one after another.
+    """Concatenate elements and texts.
 
     >>> join_children(["a&b", [element("i"), None]])
     'a&amp;b<i></i>'

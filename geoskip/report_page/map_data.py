@@ -35,7 +35,7 @@ _OPACITY = {"kept": 0.25, "skipped": 0.12}
 
 @dataclass(frozen=True)
 class ScanMap:
-    """The data of a map, and the numbers that its text names."""
+    """The data of a map, and the numbers in its text."""
 
     index: str
     json: str
@@ -49,7 +49,7 @@ class ScanMap:
 
 
 def map_of(scan: Scan) -> ScanMap | None:
-    """The map of a scan; None where it has no GeoBox, or its files no box."""
+    """The map of a scan; None if it has no GeoBox, or no file has a box."""
     try:
         decision, geobox = geobox_of(scan.decisions(), None)
     except InvalidSpecificationError:
@@ -60,7 +60,7 @@ def map_of(scan: Scan) -> ScanMap | None:
     if not count:
         return None
     window, whole = window_of(picture, "query"), window_of(picture, "all")
-    if not np.isfinite([*window, *whole]).all():  # of a query's shape without end
+    if not np.isfinite([*window, *whole]).all():  # the query's shape is unbounded
         return None
     in_degrees = is_in_degrees(whole)
     room_for_kept = max(_MOST_BOXES - len(boxes.skipped), _MOST_BOXES // 2)
@@ -87,7 +87,7 @@ def map_of(scan: Scan) -> ScanMap | None:
 
 
 def _sample_numbers(count: int, most: int) -> NDArray[np.int64]:
-    """Numbers of boxes to draw, evenly chosen where there are too many."""
+    """Numbers of the boxes to draw, evenly spaced if there are too many."""
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
 
 
@@ -103,7 +103,7 @@ def _boxes(name: str, boxes: Boxes, files: NDArray[Any], chosen: NDArray[np.int6
 
 
 def _borders(window: Window, whole: Window) -> Sequence[BaseGeometry]:
-    """Borders in and around both windows, finer ones in the first."""
+    """Borders in and around both windows; finer ones for ``window``."""
     found = shapely.get_parts(np.concatenate(borders_within(*_double_window(whole))))
     is_near = shapely.intersects(shapely.envelope(found), shapely.box(*_double_window(window)))
     return [*_simplify_shapes(found[~is_near], whole), *_simplify_shapes(found[is_near], window)]
@@ -116,7 +116,7 @@ def _double_window(window: Window) -> Window:
 
 
 def _simplify_shapes(shapes: Sequence[BaseGeometry], window: Window) -> Sequence[BaseGeometry]:
-    """Shapes with no more vertices than a map of this window needs, without what is too small to be seen."""
+    """Shapes with no more vertices than a map of this window needs, without those too small to be visible."""
     found = np.asarray(shapes, dtype=object)
     tolerance = max(window[2] - window[0], window[3] - window[1]) / 2000
     for _ in range(_MOST_ROUNDS):
@@ -131,7 +131,7 @@ def _simplify_shapes(shapes: Sequence[BaseGeometry], window: Window) -> Sequence
 
 
 def _lines(shapes: Sequence[BaseGeometry]) -> dict[str, Any]:
-    """The rings of polygons, the lines and the points among some shapes, one after another."""
+    """The rings of polygons, the lines and the points of some shapes, in arrays."""
     parts = np.asarray(shapes, dtype=object)
     dimensions = shapely.get_dimensions(parts)
     lines = [*shapely.get_rings(parts[dimensions == 2]), *parts[dimensions < 2]]
@@ -146,5 +146,5 @@ def _encode_array(numbers: NDArray[Any], kind: str) -> str:
 
 
 def _json(data: dict[str, Any]) -> str:
-    """JSON that cannot end the script element that holds it."""
+    """JSON without characters that could end its script element."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -24,7 +24,7 @@ _MOST_BELOW = 60
 
 
 def headline(read: Report | Scan) -> str:
-    """Files and bytes read of all, with a unit that both amounts share named once."""
+    """Files and bytes read and in total; a unit that both amounts share is shown once."""
     kept, total = size_of(read.bytes_kept), size_of(read.bytes_total)
     if kept.split()[-1] == total.split()[-1]:
         kept = kept.split()[0]
@@ -58,7 +58,7 @@ def read_of_all(read: Report | Scan) -> Markup:
 
 
 def clauses(scan: Scan) -> Markup | None:
-    """A bar a clause, as long as the share of the files that it alone would skip."""
+    """A bar for each clause; its length is the share of the files that the clause alone would skip."""
     found = [(text, count) for text, count in scan.clauses() if count]
     if not found:
         return None
@@ -103,7 +103,7 @@ def _vertex(share: VertexShare, is_open: bool) -> Markup:
     )
     if not share.below:
         return element("li", row)
-    # to every condition on a column Spark adds that it is not NULL
+    # Spark adds IS NOT NULL to every condition on a column
     is_told = [share.text != "AND" or each.skips or not each.text.endswith(" IS NOT NULL") for each in share.below]
     shown = list(compress(share.below, is_told)) or share.below
     left = len(shown) - _MOST_BELOW
@@ -113,14 +113,14 @@ def _vertex(share: VertexShare, is_open: bool) -> Markup:
 
 
 def reasons(texts: Iterable[str], lost: Iterable[str] = ()) -> Markup | None:
-    """Sentences as a list, lost rows first."""
+    """Sentences as a list; those on lost rows come first."""
     items = [element("li", element("b", "rows lost: "), text, class_="lost") for text in lost]
     items += [element("li", text) for text in texts]
     return element("ul", *items, class_="reasons") if items else None
 
 
 def query(report: Report) -> Markup | None:
-    """The text of the query, else its plan."""
+    """The text of the query, or else its plan."""
     text = report.query
     return element("pre", element("code", text), class_="query") if text else None
 
@@ -164,7 +164,7 @@ def _map(scan: Scan, shown: ScanMap) -> Markup:
 
 
 def layout_figures(scan: Scan) -> Markup | None:
-    """A picture for each column of the condition: its span in every file."""
+    """A picture for each column of the condition, with its span in every file."""
     found = pictures_of(scan)
     return element("div", *map(_spans, found), class_="columns") if found else None
 
@@ -188,7 +188,7 @@ def _spans(picture: ColumnPicture) -> Markup:
 
 
 def kept_names(scan: Scan) -> Markup | None:
-    """The names of the files that were read, folded; the first ones where there are many."""
+    """The names of the files that were read, collapsed and limited in number."""
     names = scan.kept_files()
     if not names:
         return None
@@ -204,9 +204,9 @@ _SECRET = re.compile(r"(?i)secret|password|passwd|token|credential|key")
 
 
 def settings(found: Mapping[str, str]) -> Markup | None:
-    """A table of geoskip's settings in force, those that are set first; None where a query has none.
+    """A table of geoskip's settings, those that are set first; None for a query without settings.
 
-    A value that may be a secret is not shown.
+    Values that may be secrets are not shown.
     """
     if not found:
         return None
@@ -234,7 +234,7 @@ def _value(name: str, value: str) -> Markup:
 
 def _bar(part: int, whole: int, title: str, kind: str = "bar") -> Markup:
     share = 100 * part / whole if whole else 0.0
-    least = 0.6 if part else 0.0  # of one file in thousands something is seen
+    least = 0.6 if part else 0.0  # so that one file in thousands is visible
     width = element("i", style=f"width:{max(share, least):.2f}%")
     return element("span", width, class_=kind, title=title, aria_hidden="true")
 

@@ -4,8 +4,9 @@
 the clauses of indexes and mappings for
 
 * the vertex itself;
-* the first condition that a rule in :data:`EQUIVALENT` returns for it, which is TRUE and FALSE for the same rows as the
-  vertex (where the vertex is NULL, it may have any value: verdicts of TRUE and FALSE need no more);
+* the condition that the first matching rule in :data:`EQUIVALENT` returns for it, which is TRUE and FALSE for the same
+  rows as the vertex (where the vertex is NULL, the condition may have any value: verdicts of TRUE and FALSE need no
+  more);
 * each condition that a rule in :data:`IMPLIED` returns for it, which is TRUE for every row for which the vertex is
   TRUE.
 
@@ -14,8 +15,8 @@ Each rule states why it holds.
 Declared properties (:func:`geoskip.declare`):
 
 * *Inverse*: ``inverse(f(x)) == x`` for every x, so ``f(x) = 5`` implies ``x = inverse(5)``, for any index over x. If
-  globals that an inverse reads have changed since its declaration, it implies nothing.
-* *Null in, null out*: every condition that needs a value of f needs values of all of its arguments.
+  the globals that an inverse reads have changed since its declaration, the rule is not applied.
+* *Null in, null out*: a condition that is never TRUE where f is NULL implies that f's arguments are not NULL.
 
 Days: Spark rewrites ``to_date(s, 'yyyy-MM-dd') >= DATE'2024-04-01'`` and ``CAST(ts AS date) = ...`` to comparisons of
 the timestamp itself, which an index over the day does not support. The day of a timestamp is
@@ -170,7 +171,7 @@ def _day(time: int) -> int:
 
 
 def _offsets(zone: str | None) -> tuple[int, int]:
-    """The least and the greatest microseconds that a zone's clocks may be ahead of UTC."""
+    """Least and greatest offset of a zone from UTC in microseconds."""
     if has_fixed_zone(zone):
         found = _OFFSET.match(zone or "")
         if found is None:
@@ -184,7 +185,7 @@ _FEWEST_EQUALITIES = 16
 
 
 def like_without_wildcards(node: Predicate) -> Predicate | None:
-    """Return LIKE without wildcards as an equality; Spark does so where nothing is escaped.
+    """Return LIKE without wildcards as an equality, as Spark itself does for patterns without escapes.
 
     >>> like_without_wildcards(Like(Column("s"), "5!%", "!"))
     s = '5%'
@@ -229,16 +230,16 @@ def canonical(
     report
         Receives a sentence for each constant that could not be evaluated.
     watch
-        Limits the time of each function of constants.
+        Limits the time of each evaluation of a constant.
     """
     folded = fold_constants(predicate, report=report, watch=watch)
     return gather_equalities(normalise(folded))
 
 
 def equivalent(node: Predicate) -> Predicate | None:
-    """Return the condition of the first rule of :data:`EQUIVALENT` that answers, or None."""
+    """Return the condition of the first matching rule in :data:`EQUIVALENT`, or None."""
     if not isinstance(node, Like) and all(isinstance(operand, Column | Literal) for operand in children(node)):
-        return None  # the other rules take calls and casts apart
+        return None  # the other rules need a call or a cast
     return next((found for rule in EQUIVALENT if (found := rule(node)) is not None), None)
 
 
@@ -250,8 +251,9 @@ def fold_constants(
 ) -> Predicate:
     """Evaluate calls over literals, as declared by :func:`~geoskip.registry.constant`.
 
-    Spark converts what a Python function gets and returns: declared to be ``double``, 5 is NULL, and a ``date`` is no
-    number of days. So calls of Python functions stay where an argument or the value would be converted.
+    Spark converts the arguments and results of Python functions: if the declared type is ``double``, 5 becomes NULL,
+    and a ``date`` is passed as an object, not as a number of days. So calls of Python functions are not folded if an
+    argument or the value would be converted.
 
     Parameters
     ----------
@@ -260,7 +262,7 @@ def fold_constants(
     report
         Receives a sentence for each call that could not be evaluated; the call stays.
     watch
-        Limits the time of each call and makes it visible to another thread.
+        Limits the time of each call, and makes the running call visible to another thread.
     """
     scope = current()
     if not any(isinstance(vertex, Call) for vertex in walk(node)):
@@ -296,18 +298,18 @@ def fold_constants(
 
 
 def _literal(value: Any, kind: str | None) -> Literal:
-    if isinstance(value, np.generic):  # NumPy's True is not True
+    if isinstance(value, np.generic):  # NumPy's True is not Python's
         value = value.item()
     return value if isinstance(value, Literal) else Literal(value, kind)
 
 
 def _is_given_as_it_is(kind: SqlType) -> bool:
-    """True if a Python function gets the values of a type as literals hold them, without conversion."""
+    """Test whether Python functions receive values of a type in the form of literals, without conversion."""
     return kind.is_numeric or kind.kind in ("boolean", "string", "string collate", "binary", "geometry", "void", "")
 
 
 def _is_taken_as_it_is(value: Any, kind: SqlType) -> bool:
-    """True if a Python function may return a value for one of a type, without any conversion."""
+    """Test whether a Python function may return a value for a type without conversion."""
     if value is None:
         return True
     if kind.is_integral:

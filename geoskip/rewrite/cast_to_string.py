@@ -6,10 +6,9 @@
     CAST(day AS string) LIKE '2024-02%'       day >= 2024-02-01 AND day < 2024-03-01     (so is day LIKE '2024-02%')
     CAST(ts AS string) >= '2024-02-29 12'     CAST(ts AS timestamp_ntz) >= 2024-02-29 12:00:00
 
-Texts of dates and times have the order of time, because years up to 9999 have four digits. The rules do not apply to
-later years, nor to years before 1901, which Spark may write by other calendars. Each condition is
-TRUE where the left one is, and FALSE where that is FALSE, which is all that verdicts of TRUE and FALSE need
-(:mod:`geoskip.planner`).
+Texts of dates and times sort in the order of time, because years up to 9999 have four digits. The rules do not apply to
+later years, nor to years before 1901, which Spark may format by other calendars. Each condition is TRUE where the left
+one is TRUE, and FALSE where it is FALSE; verdicts of TRUE and FALSE need no more (:mod:`geoskip.planner`).
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _source(cast: Cast) -> SqlType:
 
 
 def _integer_condition(child: Predicate, kind: SqlType, texts: tuple[str, ...]) -> Predicate:
-    """The numbers that are written so; a text such as 05 or 1e3 is that of none."""
+    """Condition that a number has one of these texts; no number has a text such as 05 or 1e3."""
     numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
     found = tuple(Literal(number, kind.name) for number in numbers if number in kind.values)
     return Comparison("=", child, found[0]) if len(found) == 1 else In(child, found)
@@ -82,7 +81,7 @@ def _comparison(op: str, cast: Cast, text: str) -> Predicate | None:
     if unit == _DAY and end - start < _DAY:
         return None
     whole = end - start == unit if unit == _DAY else "." in text or end - start == 1_000_000
-    if not whole:  # a text that begins so is longer, and greater
+    if not whole:  # a text with this prefix is longer, and greater
         if op == "=":
             return _in_known_years(shown, In(shown, ()))
         op = ">=" if op[0] == ">" else "<"
@@ -103,7 +102,7 @@ def _prefix_range(cast: Cast, text: str) -> Predicate | None:
 
 
 def _local_time(cast: Cast) -> Predicate | None:
-    """The date, or what the clocks show: what the text is of."""
+    """The date, or the local time, that is formatted."""
     match _source(cast).kind:
         case "date" | "timestamp_ntz":
             return cast.child
@@ -127,7 +126,7 @@ def _in_known_years(shown: Predicate, condition: Predicate) -> Predicate:
 
 
 def stretch_of(text: str) -> tuple[int, int] | None:
-    """The microseconds since 1970 at which the times that are written so begin, and at which they end.
+    """Start and end, in microseconds since 1970, of the times formatted with this prefix, or None.
 
     >>> [_EPOCH + end * _MICROSECOND for end in stretch_of("2024-02")]
     [datetime.datetime(2024, 2, 1, 0, 0), datetime.datetime(2024, 3, 1, 0, 0)]
@@ -135,7 +134,7 @@ def stretch_of(text: str) -> tuple[int, int] | None:
     ((500000, 600000), None, None)
     """
     found = _TIME.fullmatch(text)
-    if found is None or (found["part"] or "").endswith("0"):  # what follows a zero may be nothing, and is not written
+    if found is None or (found["part"] or "").endswith("0"):  # Spark omits trailing zeros of a fraction
         return None
     part = found["part"] or ""
     hour, minute, second = (int(found[name] or 0) for name, _ in _UNITS)

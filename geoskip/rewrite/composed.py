@@ -9,8 +9,9 @@
     map('a', 1, 'b', 2)[s] = 1   s IN ('a')
     coalesce(x, y) IS NULL       x IS NULL AND y IS NULL
 
-Each is TRUE where the left one is, and FALSE where that is FALSE; where the left one is NULL, it may be anything. That
-is all that verdicts of TRUE and FALSE need (:mod:`geoskip.planner`). Only Spark's own functions are meant.
+Each condition is TRUE where the left one is TRUE, and FALSE where it is FALSE; where the left one is NULL, it may have
+any value. Verdicts of TRUE and FALSE need no more (:mod:`geoskip.planner`). The rules apply only to Spark's own
+functions.
 
 Structs: ``(day, id) IN ((d1, 1), (d2, 2))``::
 
@@ -18,10 +19,11 @@ Structs: ``(day, id) IN ((d1, 1), (d2, 2))``::
     struct(a, b) > struct(1, 2)          coalesce(a > 1, FALSE) OR (a <=> 1 AND coalesce(b > 2, FALSE))
     struct(a, b) <= struct(1, 2)         coalesce(a < 1, TRUE) OR (a <=> 1 AND coalesce(b <= 2, TRUE))
 
-Spark compares structs field by field, NULL being equal to NULL and below every value. A struct that is made of columns
-is never NULL, so neither is the comparison: each condition is TRUE and FALSE where the left one is. A cast of a struct
-is the cast of its fields. A column of structs may be NULL, and its fields then are: where the left one is NULL, the
-condition may be anything. But ``<=>`` is FALSE of a NULL, as the condition is where a field is compared with a value.
+Spark compares structs field by field; NULL equals NULL and is below every value. A struct created from columns is never
+NULL, so neither is the comparison: each condition is TRUE and FALSE where the left one is. A cast of a struct is the
+cast of its fields. A column of structs may be NULL, and then its fields are NULL: where the left comparison is NULL,
+the condition may have any value. ``<=>`` is FALSE for a NULL struct, and so is the condition if a field is compared
+with a value.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z]\w*")
 
 
 def is_builtin(call: Call) -> bool:
-    """True for Spark's own function; a user's function may be registered under any name."""
+    """Test for Spark's own function; a user's function may be registered under any name."""
     kinds = _CLASSES.get(call.name.lower(), ())
     return call.implementation in [CATALYST + kind for kind in kinds] or (
         call.implementation is None and call.name in ("if", "coalesce")
@@ -115,7 +117,7 @@ def _comparison(node: Comparison, call: Call) -> Predicate | None:
     match call.name.lower():
         case "if" | "coalesce" if op != "<=>":
             return _test_branches(call, test)
-        case "if" | "coalesce":  # TRUE where the values are equal, FALSE otherwise
+        case "if" | "coalesce":  # TRUE for equal values, FALSE otherwise
             equal = choice(replace(node, op="="))
             return None if equal is None else Call("coalesce", (equal, FALSE), type="boolean")
         case "greatest":
@@ -156,7 +158,7 @@ def _if(call: Call, condition: Predicate, parts: list[Predicate]) -> Predicate:
 
 
 def _extreme(op: str, parts: tuple[Predicate, ...], literal: Literal, of_all: tuple[str, str]) -> Predicate:
-    """Compare the extreme of some values: operators in ``of_all`` hold for all of them, others for one."""
+    """Compare the greatest or least value: operators in ``of_all`` hold for all values, others for one."""
     if op in ("=", "<=>"):
         both = (_extreme(side, parts, literal, of_all) for side in ("<=", ">="))
         return And(tuple(both))
@@ -168,7 +170,7 @@ def _extreme(op: str, parts: tuple[Predicate, ...], literal: Literal, of_all: tu
 
 
 def _map_lookup(call: Call, test: Callable[[Literal], bool | None]) -> Predicate | None:
-    """``map(k, v, ...)[x]``: x is one of the keys whose values pass; all must be known to pass or not."""
+    """Rewrite ``map(k, v, ...)[x]`` to x IN the keys of passing values; None if a test is undecided."""
     match call.args:
         case (Literal(tuple() as entries, kind), key, *_) if sql_type(kind).kind == "map":
             key_type, value_type = sql_type(kind).key.name, sql_type(kind).value.name
@@ -189,13 +191,13 @@ def _is_null(part: Predicate) -> Predicate:
 
 
 def _holds(op: str, part: Predicate, literal: Literal) -> Predicate:
-    """The comparison, or what it is where both sides are literals of one type."""
+    """Create a comparison, or its result if both sides are literals of one type."""
     truth = _truth(op, part, literal) if isinstance(part, Literal) else None
     return Comparison(op, part, literal) if truth is None else TRUE if truth else FALSE
 
 
 def _truth(op: str, left: Literal, right: Literal) -> bool | None:
-    """``left op right`` in Spark's order; None where that is not plain.
+    """Evaluate ``left op right`` in Spark's order; None for values that are not compared here.
 
     >>> _truth("<", Literal(1.0, "double"), Literal(float("nan"), "double")), _truth("=", Literal(1), Literal("1"))
     (True, None)
@@ -221,12 +223,12 @@ def _key(value: Any) -> Any:
 
 
 def record(values: tuple[Predicate, ...], kind: str) -> Call:
-    """A struct of literals."""
+    """Create a struct of literals."""
     return Call("struct", values, _WRITTEN, (), kind)
 
 
 def is_record(node: Predicate) -> bool:
-    """True for a struct of literals."""
+    """Test for a struct of literals."""
     return isinstance(node, Call) and node.implementation == _WRITTEN
 
 
@@ -273,7 +275,7 @@ def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
 
 
 def _of_column(left: Predicate, right: Predicate) -> Fields | None:
-    """The fields of a column of structs, where both are of one type and all fields of plain ones."""
+    """The fields of a struct column, if both sides have one type and all fields plain types; else None."""
     if not isinstance(left, Column) or not isinstance(right, Call) or left.type != right.type:
         return None
     parts = sql_type(left.type).fields
@@ -302,7 +304,7 @@ def _struct_comparison(op: str, fields: Fields) -> Predicate:
 
 
 def _field_comparison(op: str, part: Predicate, value: Literal) -> Predicate:
-    """NULL is below every value."""
+    """Compare a field with a literal; NULL is below every value."""
     if value.value is None:
         nothing = {"<": FALSE, "<=": IsNull(part), ">": Not(IsNull(part)), ">=": TRUE}
         return nothing[op]

@@ -1,10 +1,10 @@
 """Summaries of Parquet files in a Python worker, from their footers or through pyarrow.
 
 This module does not import Spark: its functions run in Spark's Python workers and are tested without a session. A file
-whose values Arrow and Spark would read differently gets the problem :data:`SPARK`, and Spark's own reader reads it.
+with values that Arrow and Spark may read differently gets the problem :data:`SPARK`, and Spark's own reader reads it.
 
-All readers pass values to :class:`ValueGatherer`, which gives an index the values of a file in as few parts as memory
-allows, so that the summary of a file does not depend on the reader.
+All readers pass values to :class:`ValueGatherer`, which passes the values of a file to an index in as few parts as
+memory allows, so that the summary of a file does not depend on the reader.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _BYTES_TOGETHER = 16 << 20
 class FileResult:
     """Summaries of one file by the names of the indexes.
 
-    ``problem`` is the reason why the file has none, :data:`SPARK` where Spark's reader should read it; ``failures``
-    are the reasons why single indexes have none.
+    ``problem`` is the reason why the file has no summaries, or :data:`SPARK` if Spark's reader must read it;
+    ``failures`` are the reasons why some indexes have none.
     """
 
     path: str
@@ -58,7 +58,7 @@ class FileResult:
 
 @dataclass(frozen=True)
 class RowSummaries:
-    """Summaries of some rows, one an index: None where unknown, a text where collecting failed."""
+    """Summaries of some rows, one for each index: None if unknown, an error message if collecting failed."""
 
     rows: int
     summaries: tuple[Summary | str | None, ...]
@@ -70,7 +70,7 @@ class ValueGatherer:
     Parameters
     ----------
     plans
-        The indexes, each with the numbers of the columns that it takes.
+        The indexes, each with the positions of its columns.
     """
 
     def __init__(self, plans: Sequence[tuple[Index, tuple[int, ...]]]) -> None:
@@ -82,7 +82,7 @@ class ValueGatherer:
         """Bytes of the values that are not summarised yet."""
 
     def add(self, columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> None:
-        """Add some rows, one array a column."""
+        """Add some rows, given as one array for each column."""
         self._waiting.append(columns)
         self._rows += rows
         self.waiting += sum(column.nbytes for column in columns)
@@ -90,7 +90,7 @@ class ValueGatherer:
             self._collect()
 
     def finish(self) -> list[RowSummaries]:
-        """Summarise the rows that are left, and return the summaries of all parts."""
+        """Summarise the remaining rows, and return the summaries of all parts."""
         if self._waiting:
             self._collect()
         return self.parts
@@ -103,10 +103,10 @@ class ValueGatherer:
 
 
 def collect_summary(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
-    """Summary of some rows by an index; a text where it fails."""
+    """Summary of some rows by an index, or the error message if it fails."""
     try:
         found: object = index.collect(*values)
-    except Exception as error:  # a user's index that fails must not lose the summaries of the others
+    except Exception as error:  # the failure of a user-defined index must not lose the summaries of the others
         return f"{type(error).__name__}: {error}"
     if found is None or isinstance(found, Mapping):
         return found
@@ -116,11 +116,11 @@ def collect_summary(index: Index, values: Sequence[pa.Array]) -> Summary | str |
 def store_summaries(
     files: Iterable[tuple[FileResult, Sequence[tuple[str, Index]], Sequence[RowSummaries]]], reader: str
 ) -> None:
-    """Merge the summaries of the parts of several files, and store what indexes make of them at once.
+    """Merge the summaries of the parts of each file, and store the merged ones in the results.
 
-    ``files`` are results, which are changed, with the names of the indexes, the indexes, and the summaries of each
-    part in their order. An index with an unknown part has no summary of the file. An index whose summaries depend on
-    the file's size turns the merged one into the one that is stored (:meth:`Index.for_files`).
+    ``files`` holds the results to modify, the indexes with their names, and the summaries of each part in the order of
+    the indexes. An index with an unknown part gets no summary of the file. Indexes with summaries that depend on the
+    size of the file adapt the merged summaries before they are stored (:meth:`Index.for_files`).
     """
     whole: dict[str, list[_MergedSummary]] = {}
     for result, plans, parts in files:
@@ -177,10 +177,10 @@ def _for_sizes(whole: Sequence[_MergedSummary]) -> Sequence[Summary]:
 def read_files(
     files: Iterable[tuple[str, str]], plans: Sequence[IndexPlan], case_sensitive: bool
 ) -> Iterator[FileResult]:
-    """Summaries of Parquet files given as (path to report, local path), each opened once.
+    """Summarise Parquet files, given as (path to report, local path), opening each once.
 
     Several small files are read before any is summarised: alternating between Arrow and NumPy for each file takes a
-    third longer, since the code of neither stays in the processor's caches.
+    third longer, since the processor's instruction caches hold the code of only one of them.
     """
     layouts = SchemaLayouts(plans, case_sensitive)
     waiting: list[_FileInProgress] = []
@@ -197,7 +197,7 @@ def read_files(
 
 
 def _summarise_files(files: Iterable[_FileInProgress]) -> list[FileResult]:
-    """Summarise the values that were read of some files, and return the files' results."""
+    """Summarise the values read from some files, and return the results of the files."""
     with sharing_results():
         for file in files:
             if file.gatherer is not None:
@@ -210,7 +210,7 @@ def _summarise_files(files: Iterable[_FileInProgress]) -> list[FileResult]:
 
 @dataclass
 class _FileInProgress:
-    """A file between reading and summarising: its result, and the values that some plans still need."""
+    """A file after reading: its result, and the values that some plans still have to summarise."""
 
     local: str
     result: FileResult
@@ -228,7 +228,7 @@ class _FileInProgress:
         self.parts = gatherer.finish()
 
     def attempt(self, step: Callable[[], None]) -> None:
-        """Run a step; where it fails, the file has a problem instead of summaries."""
+        """Run a step; if it fails, the file gets a problem instead of summaries."""
         try:
             step()
         except Exception as error:
@@ -237,7 +237,7 @@ class _FileInProgress:
 
 
 def _problem(error: Exception, local: str) -> str:
-    # NotImplementedError (Arrow's is a subclass): a codec or encoding that Spark may know
+    # NotImplementedError, with Arrow's subclass: a codec or encoding that Spark may support
     if isinstance(error, ReadersDiffer | NotImplementedError) or is_encrypted(local):
         return SPARK
     return f"unreadable: {str(error).splitlines()[0] if str(error) else repr(error)}"
@@ -253,9 +253,9 @@ def is_encrypted(local: str) -> bool:
 
 
 def is_signed(opened: pa.NativeFile, parquet: pq.ParquetFile) -> bool:
-    """Test whether the footer holds a signature beside the metadata, so that columns may be encrypted.
+    """Test whether the footer is signed, so that columns may be encrypted.
 
-    This must be known before a column is read: reading an encrypted one ends the process.
+    This test must precede reading a column: reading an encrypted one crashes the process.
     """
     opened.seek(opened.size() - 8)
     length = int.from_bytes(opened.read(4), "little")
@@ -284,7 +284,7 @@ def _read_file(file: _FileInProgress, plans: Sequence[IndexPlan], layouts: Schem
 
 
 def _read_columns(file: pq.ParquetFile, plans: Sequence[IndexPlan], layout: SchemaLayout) -> ValueGatherer:
-    """Read the columns that the plans need."""
+    """Read the columns for the plans."""
     names = layout.names
     wanted = sorted({names[name] for plan in plans for name, _ in plan.columns})
     kinds = {names[name]: kind for plan in plans for name, kind in plan.columns}
@@ -302,7 +302,7 @@ def _read_columns(file: pq.ParquetFile, plans: Sequence[IndexPlan], layout: Sche
 
 
 def _tables(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.Table]:
-    """Tables of some row groups each, as many as are read efficiently at once."""
+    """Tables of several row groups each, as large as Arrow reads efficiently at once."""
     if not file.metadata.num_row_groups:
         yield file.schema_arrow.empty_table().select(wanted)
     groups: list[int] = []
@@ -330,7 +330,7 @@ def one_array(pieces: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
 
 
 class _CachedZipImporter(zipimporter):
-    """Importer that reads its archive's directory again only where the archive has changed."""
+    """Importer that reads its archive's directory again only if the archive has changed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -351,10 +351,11 @@ class _CachedZipImporter(zipimporter):
 
 
 def cache_zip_directories() -> None:
-    """Spare a Python worker a tenth of a second a task and archive.
+    """Save a Python worker a tenth of a second for each task and archive.
 
-    Spark calls ``importlib.invalidate_caches()`` before every task, and Python 3.11 then reads the directories of all
-    archives on the path at once (CPython's gh-103200): of ``pyspark.zip`` and of each jar of ``spark.jars.packages``.
+    Spark calls ``importlib.invalidate_caches()`` before every task, and Python 3.11 then immediately reads the
+    directories of all archives on the path (CPython's gh-103200): of ``pyspark.zip`` and of each jar of
+    ``spark.jars.packages``.
     """
     if sys.version_info >= (3, 12):
         return

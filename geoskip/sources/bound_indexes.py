@@ -35,7 +35,7 @@ class FileRelation(Reader):
     """Whether columns are found by ids in the files, which may have any names."""
 
     def texts_of(self, index: Index) -> list[str]:
-        """Texts of an index's expressions in the table's names of now: see :func:`texts_of`."""
+        """Texts of an index's expressions, with the table's current column names; see :func:`texts_of`."""
         texts = texts_of(index)
         for number, bound in enumerate(index.bound if self.names else ()):
             if isinstance(bound, Column):
@@ -43,7 +43,7 @@ class FileRelation(Reader):
         return texts
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that the metadata record of it."""
+        """JSON of the relation for the metadata."""
         return {
             "class": self.file_format,
             "options": self.matching_options(),
@@ -51,14 +51,14 @@ class FileRelation(Reader):
             "partitions": list(self.partitions),
             "settings": {name: value for name, value in self.settings.items() if name.startswith("spark.sql.")}
             | {CHANGED: recorded_settings(self.settings.get(CHANGED))},
-            **({"mapped": True} if self.names or self.by_id else {}),  # indexes are over the names in the files
+            **({"mapped": True} if self.names or self.by_id else {}),  # indexes use the names in the files
         }
 
 
 def texts_of(index: Index) -> list[str]:
-    """Texts of an index's expressions that keep their meaning whatever columns are added later.
+    """Texts of an index's expressions that keep their meaning when columns are added later.
 
-    Beside a struct ``a`` there may be a column named ``a.b``: a bound text keeps the meaning it was bound to.
+    A column named ``a.b`` may be added beside a struct ``a``: the text of a bound expression keeps its first meaning.
     """
     texts = list(index.expressions())
     for number, bound in enumerate(index.bound):
@@ -68,9 +68,9 @@ def texts_of(index: Index) -> list[str]:
 
 
 def indexes_of(call: str, *given: object) -> list[Index]:
-    """The indexes that a call was given, one by one or as lists.
+    """The indexes passed to a call, one by one or as lists.
 
-    Raises InvalidSpecificationError for what is none.
+    Raises InvalidSpecificationError for an argument that is not an index.
 
     >>> from geoskip.indexes.minmax import MinMax
     >>> indexes_of("build()", MinMax("a"), [MinMax("b")])
@@ -91,7 +91,7 @@ def indexes_of(call: str, *given: object) -> list[Index]:
 def check_indexes(indexes: Sequence[Index]) -> list[Index]:
     """Indexes as instances of their registered types.
 
-    Raises InvalidSpecificationError for indexes without expressions, and for those that are given twice.
+    Raises InvalidSpecificationError for indexes without expressions, and for duplicates.
     """
     for index in indexes:
         texts = index.expressions()
@@ -105,7 +105,7 @@ def check_indexes(indexes: Sequence[Index]) -> list[Index]:
 
 
 def check_distinct(entries: Sequence[IndexEntry], *, new: bool) -> None:
-    """Raise InvalidSpecificationError where two of some new entries are the same index, spelt differently."""
+    """Raise InvalidSpecificationError if two new entries are the same index in different spellings."""
     meant: dict[Any, str] = {}
     for entry in entries:
         before = meant.setdefault(_key(entry), entry.name)
@@ -114,7 +114,7 @@ def check_distinct(entries: Sequence[IndexEntry], *, new: bool) -> None:
 
 
 def as_spelt_before(entries: Sequence[IndexEntry], existing: Sequence[IndexEntry]) -> list[IndexEntry]:
-    """Entries, of which those that exist already, spelt differently, have the existing specification."""
+    """Replace the specification of entries that exist in another spelling by the existing one."""
     before = {_key(entry): entry.index for entry in existing}
     spelt = [before.get(_key(entry), entry.index) for entry in entries]
     return [replace(entry, index=index.bind(entry.index.bound)) for entry, index in zip(entries, spelt, strict=True)]
@@ -135,7 +135,7 @@ def entry_of(
     Parameters
     ----------
     relation, index
-        The relation that the dataset is, and the specification.
+        The file relation of the dataset, and the specification.
     bound
         The index's expressions as predicates.
     columns_of_index
@@ -178,7 +178,7 @@ _OWN = ("python:udf_mappings.", "python:geoskip.")
 
 
 def _through_pandas(call: Call) -> Predicate | None:
-    """Argument of whole numbers that pandas makes floats where other rows are NULL, or None."""
+    """Integer argument that pandas converts to floats in a batch with NULLs, or None."""
     if _THROUGH_PANDAS.isdisjoint(call.flags) or (call.implementation or "").startswith(_OWN):
         return None
     return next((arg for arg in call.args if sql_type(arg.type).is_integral and columns_of(arg)), None)

@@ -1,6 +1,6 @@
 """Verbs that read data, for any engine: create and refresh, from the log to the report.
 
-An engine implements :class:`BuildAccess` and binds the texts of indexes to expressions; all else is here.
+An engine implements :class:`BuildAccess` and binds the texts of indexes to expressions; this module does the rest.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def create_indexes(
     on_first: Callable[[], None] = lambda: None,
     layout: Mapping[str, Any] | None = None,
 ) -> None:
-    """Build indexes, beside the existing ones.
+    """Build indexes, in addition to the existing ones.
 
     Parameters
     ----------
@@ -82,11 +82,11 @@ def create_indexes(
     by
         The engine with its version, for the log.
     choose
-        Returns the entries with indexes that have chosen their parameters.
+        Returns the entries with indexes whose parameters are chosen.
     on_first
-        Called where there are no metadata yet.
+        Called if there are no metadata yet.
     layout
-        The layout to record, as JSON. Default: the recorded one stays.
+        The layout to record, as JSON; by default the recorded layout remains.
     """
     check_keys(data, entries)
     store = data.store
@@ -123,9 +123,9 @@ def refresh_fully(data: BuildAccess, snapshot: Snapshot, entries: Sequence[Index
     Parameters
     ----------
     data, snapshot
-        The dataset, and its latest snapshot a moment ago.
+        The dataset, and the latest snapshot that its caller read.
     entries
-        The indexes of the snapshot, bound to the expressions of now.
+        The indexes of the snapshot, bound to the current expressions.
     by
         The engine with its version, for the log.
     """
@@ -150,16 +150,16 @@ def refresh_incrementally(
     Parameters
     ----------
     data, snapshot
-        The dataset, and its latest snapshot a moment ago.
+        The dataset, and the latest snapshot that its caller read.
     by
         The engine with its version, for the log.
     on_reading
-        Called before conditions are compared and files are read.
+        Called before dependencies are compared and files are read.
 
     Raises
     ------
     InvalidSpecificationError
-        Where an index was built under other conditions than those of now.
+        If an index was built under other conditions than the current ones.
     """
     plan = RefreshPlan(BuiltSummaries(data))
     needed = with_latest(
@@ -167,7 +167,7 @@ def refresh_incrementally(
     )
     entries = snapshot.header.entries
     if plan.diff is None or not plan.diff.stale:
-        entries = tuple(entry for entry in entries if calls_python(entry.index))  # whose changes are always reported
+        entries = tuple(entry for entry in entries if calls_python(entry.index))  # these are always checked
     if entries or needed:
         on_reading()
         check_unchanged(data, entries)
@@ -177,7 +177,7 @@ def refresh_incrementally(
 
 
 def check_keys(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
-    """Raise if ``Encryption(indexes=)`` names no index; the one meant would have the base key."""
+    """Raise if ``Encryption(indexes=)`` names an unknown index; the intended one would get the base key."""
     named: Mapping[str, str] = getattr(getattr(data.store, "encryption", None), "masters", {})
     given = {entry.name for entry in entries}
     if named.keys() <= given:
@@ -196,14 +196,14 @@ def check_keys(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
 
 
 def files_without_metadata(snapshot: Snapshot | None, data: BuildAccess) -> list[Key]:
-    """Files without metadata; none where there is no index."""
+    """Files without metadata; empty if there is no index."""
     return _remaining_work(snapshot, BuiltSummaries(data))[1]
 
 
 def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapshot | None = None) -> T:
-    """Apply a function to the latest snapshot; to the next one where it was vacuumed before it was read.
+    """Apply a function to the latest snapshot; again to a newer one if the first was vacuumed meanwhile.
 
-    ``first`` was the latest snapshot a moment ago.
+    ``first`` is the latest snapshot that the caller read.
     """
     snapshot = first if first is not None else latest(store)
     while True:
@@ -216,13 +216,13 @@ def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapsh
 
 
 def latest_with_index(name: str, store: Store) -> Snapshot:
-    """Latest snapshot of a dataset; raises NotIndexedError where it has no index."""
+    """Latest snapshot of a dataset; raises NotIndexedError if it has no index."""
     with store.patiently():
         return require_index(name, latest(store), store)
 
 
 def require_index(name: str, snapshot: Snapshot | None, store: Store) -> Snapshot:
-    """Return a snapshot with an index in use, else raise NotIndexedError, which names a store elsewhere."""
+    """Return a snapshot with an index in use, else raise NotIndexedError with the location of its store."""
     if snapshot is not None and snapshot.header.deleted and not _is_in_use(snapshot.header):
         names = ", ".join(entry.name for entry in snapshot.header.deleted)
         raise NotIndexedError(
@@ -240,7 +240,7 @@ def _is_in_use(header: Header) -> bool:
 
 
 def check_same(data: BuildAccess, header: Header) -> None:
-    """Raise where metadata are of another dataset, or were built with another reader."""
+    """Raise if metadata are of another dataset, or were built with another reader."""
     if not same_place(data.root, header.root):
         way_out = (
             "where the data were moved, renamed or copied, dataset.repair() builds them anew for this place"
@@ -260,12 +260,12 @@ def check_same(data: BuildAccess, header: Header) -> None:
 
 
 def is_elsewhere(data: BuildAccess, header: Header) -> bool:
-    """Test whether the metadata beside the data were made at another location, before a move or a copy."""
+    """Test whether the metadata beside the data were created at another location, before a move or a copy."""
     return data.has_own_folder() and not same_place(data.root, header.root)
 
 
 def drop(store: Store, header: Header) -> None:
-    """Drop a log that came with moved data, unless another writer has replaced it by one of this location."""
+    """Drop a log that was moved with the data, unless another writer has replaced it for this location."""
     if store.identity() == header.identity:
         store.drop()
 
@@ -324,7 +324,7 @@ class BuildReport:
 
 
 def report_on(snapshot: Snapshot, data: BuildAccess, started: float) -> BuildReport:
-    """Report of a build that was started at a time of the performance counter."""
+    """Report on a build; ``started`` is its start by the performance counter."""
     entries = snapshot.header.entries
     overlap = recorded_overlap(snapshot.header, snapshot.files)
     remarking = [entry for entry in entries if type(entry.index).build_note is not Index.build_note]
@@ -349,7 +349,7 @@ def report_on(snapshot: Snapshot, data: BuildAccess, started: float) -> BuildRep
 
 
 def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) -> None:
-    """Index files that arrived while the data were read, or that a faster writer has left."""
+    """Index files that arrived during the build, or that a concurrent writer left unindexed."""
     if committed is not None and committed.number == since + 1 and not data.may_have_grown():
         return
     store, build = data.store, BuiltSummaries(data)

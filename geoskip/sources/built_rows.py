@@ -61,20 +61,20 @@ def build_rows(
     read: Callable[[Sequence[ListedFile]], Mapping[str, FileResult]],
     relist: Callable[[], FileListing] | None,
 ) -> BuiltRows:
-    """Rows of some files of a dataset; raises GeoskipError where an index fails on all of them.
+    """Create the rows of some files; raise GeoskipError if an index fails on all of them.
 
     Parameters
     ----------
     root
         URI of the folder that paths are relative to.
     entries
-        The indexes, all of which each file gets.
+        The indexes to summarise in each file.
     files
         The files to read.
     read
         Reads files, and returns the result of each by its URI.
     relist
-        Lists the dataset again; None where no file ever changes, as in a table of Delta.
+        Lists the dataset again; None if files never change, as in Delta tables.
     """
     built = BuiltRows(excluded={relative_path(file.uri, root): UNNAMEABLE for file in files if not file.is_nameable})
     files = [file for file in files if file.is_nameable]
@@ -103,16 +103,17 @@ def build_rows(
 
 
 def _misfits(entries: Sequence[IndexEntry], result: FileResult) -> dict[str, str]:
-    """Reasons why summaries of users' index types cannot be stored as their ``metadata_type``, by index."""
+    """Reasons why summaries of user-defined index types do not fit their ``metadata_type``, by index."""
     own = [entry for entry in entries if not is_own(type(entry.index))]
     found = {entry.name: misfit(result.summaries.get(entry.name), entry.arrow) for entry in own}
     return {name: why for name, why in found.items() if why is not None}
 
 
 def misfit(summary: Mapping[str, object] | None, arrow: pa.DataType) -> str | None:
-    """Reason why a summary cannot be stored as a type of struct, or None.
+    """Reason why a summary cannot be stored as a struct type, or None.
 
-    A field may be missing, and reads as null; one that is missing beside another that is unknown is misspelt.
+    A field may be missing, and is stored as null. A summary with both a missing and an unknown field has a misspelt
+    one.
     """
     if summary is None:
         return None

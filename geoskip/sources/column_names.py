@@ -6,7 +6,7 @@ import re
 
 
 def quote_if_needed(part: str) -> str:
-    """One part of a column's name, in backquotes where dots or spaces need them.
+    """One part of a column's name, in backquotes if it contains dots or spaces.
 
     >>> quote_if_needed("temp"), quote_if_needed("a.b"), quote_if_needed("odd`name")
     ('temp', '`a.b`', '`odd``name`')

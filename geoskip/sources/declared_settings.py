@@ -1,6 +1,6 @@
 """Definitions of the settings that geoskip itself reads: name, default, accepted values, meaning.
 
-This is their one definition: sessions are checked against it, and the table of the guide is written from it
+Sessions are validated against these definitions, and the table of the guide is generated from them
 (``python -m geoskip.sources.declared_settings``).
 """
 
@@ -123,12 +123,12 @@ SETTINGS = (
 
 
 def default_of(name: str) -> str:
-    """Look up the default of the setting of a name without the prefix."""
+    """Look up the default of a setting by its name without the prefix."""
     return next(setting.default for setting in SETTINGS if setting.name == name)
 
 
 def settings_table() -> str:
-    """Write all settings as a table of Markdown, a row each."""
+    """Write all settings as a Markdown table, one row each."""
     rows = [
         f"| `{PREFIX}{setting.name}` | {f'`{setting.default}`' if setting.default else 'none'} | {setting.meaning} |"
         for setting in SETTINGS

@@ -1,8 +1,8 @@
 """Dependencies of an index, recorded when it is built and compared with each query.
 
-An index on a plain Parquet column depends on the column's type and on the resolution of names; one on an expression,
-or over text files, also on Spark's version and on every setting that can change a value
-(:mod:`geoskip.sources.settings`); ANSI mode and time zone are part of the expression and compared with it.
+An index on a plain Parquet column depends on the column's type and on the resolution of names. An index on an
+expression, or over text files, also depends on Spark's version and on every setting that can change a value
+(:mod:`geoskip.sources.settings`). ANSI mode and time zone are part of the expression and are compared with it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
 _PARTIAL = "spark.sql.json.enablePartialResults"
 _POSITIONAL = "orc.force.positional.evolution"
-_LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader leaves longer lines out
+_LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader skips longer lines
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
 
@@ -59,7 +59,7 @@ _NEUTRAL_OPTIONS = _words("""
     path paths basepath inferschema samplingratio mergeschema pathglobfilter recursivefilelookup modifiedbefore
     modifiedafter ignorecorruptfiles ignoremissingfiles serialization.format
 """)
-# options whose values Spark reads in any case
+# options with values that Spark reads case-insensitively
 _WORDS = _words("""
     allowbackslashescapinganycharacter allowcomments allownonnumericnumbers allownumericleadingzeros
     allowsinglequotes allowunquotedcontrolchars allowunquotedfieldnames dropfieldifallnull enforceschema header
@@ -69,7 +69,7 @@ _WORDS = _words("""
 _DEFAULTS = {
     "header": "false", "mode": "permissive", "multiline": "false", "preferdate": "true", "wholetext": "false"
 }  # fmt: skip
-# functions that use tables of the JDK: letters, locales, time zones
+# functions that depend on tables of the JDK: case mappings, locales, time zones
 _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
 
 
@@ -83,7 +83,7 @@ class Reader:
     schema: str
 
     def is_of(self, *formats: str) -> bool:
-        """Test whether the format is one of some, named as in ``OrcFileFormat``.
+        """Test whether the format is one of the given ones, such as ``"Orc"`` for ``OrcFileFormat``.
 
         >>> Reader("org.x.OrcFileFormat", {}, {}, "").is_of("Orc", "Avro")
         True
@@ -121,7 +121,8 @@ class Reader:
     def positions(self, columns: Iterable[str]) -> dict[str, str]:
         """Positions of columns in the schema, for formats that may find columns by position.
 
-        In CSV a column of corrupt records has no position, so the names before a column are part of its position.
+        In CSV a column of corrupt records has no position, so the position includes a digest of the names before the
+        column.
         """
         by_order = self.is_of("CSV")
         if not self.schema or not (by_order or self.is_of("Orc")):
@@ -138,7 +139,7 @@ class Reader:
 def reason_declined(reader: Reader) -> str | None:
     """Reason why files read in this way cannot be indexed, or None.
 
-    Of maps in JSON: a value that cannot be converted makes Spark take the map's further keys for columns.
+    For maps in JSON: if a value cannot be converted, Spark reads the map's remaining keys as columns.
 
     >>> reason_declined(Reader("x.CSVFileFormat", {"mode": "dropMalformed"}, {}, ""))
     'with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads'
@@ -159,9 +160,9 @@ def reason_declined(reader: Reader) -> str | None:
 
 
 def corrupt_record(expressions: Iterable[Predicate], reader: Reader) -> str | None:
-    """Column of records that could not be parsed, if one of some expressions reads it, else None.
+    """Column of corrupt records, if one of the expressions reads it, else None.
 
-    Its values depend on the columns that a query reads beside it.
+    Its values depend on the other columns that a query reads.
     """
     if not reader.parses_text:
         return None
@@ -171,10 +172,10 @@ def corrupt_record(expressions: Iterable[Predicate], reader: Reader) -> str | No
 
 
 def struct_tested_for_null(expressions: Iterable[Predicate], reader: Reader) -> str | None:
-    """Struct of Parquet whose being NULL one of some expressions depends on, or None.
+    """Parquet struct column that an expression tests for NULL, or None.
 
-    Where a file lacks the struct's fields that a query reads, Spark takes the struct for NULL; these fields depend on
-    the columns that are read beside it.
+    If a file lacks all fields of the struct that a query reads, Spark reads the struct as NULL; which fields these are
+    depends on the rest of the query.
     """
     if not reader.is_of("Parquet", "GeoParquet", "DeltaParquet", "HoodieFileGroupReaderBasedParquet", "iceberg"):
         return None
@@ -190,7 +191,7 @@ def depends_on(expressions: Iterable[Predicate], reader: Reader) -> dict[str, st
     expressions = list(expressions)
     columns = sorted(top_level_columns(*expressions))
     names += [prefix + column for column in columns for prefix in (DEFAULT_OF, ID_OF)]
-    # text is parsed by Spark, and a default is SQL, which every query evaluates anew
+    # Spark parses text, and it evaluates a column's default, which is SQL, anew in every query
     parsed = reader.parses_text or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
     names += [_SESSION_ZONE] if parsed else []
     names += [_LONGEST_LINE] if reader.parses_text else []
@@ -216,14 +217,14 @@ def depends_on(expressions: Iterable[Predicate], reader: Reader) -> dict[str, st
     if any((call.implementation or "").startswith("python:") for call in functions):
         scopes.append(PYTHON)
         if any(_is_temporal(vertex.type) for vertex in vertices):
-            names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
+            names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps are passed to Python as local time
     found = {name: _setting_text(name, settings.get(name)) for name in dict.fromkeys(names)}
     found[SETTINGS_OF + " ".join(scopes)] = of_scopes(settings.get(CHANGED), scopes)
     return found | {PLACE_OF + column: position for column, position in reader.positions(columns).items()}
 
 
 def _setting_text(name: str, value: str | None) -> str:
-    """Value of a setting as a text; true and false, which Spark reads in any case, in lower case."""
+    """Value of a setting as text; true and false in lower case, since Spark ignores their case."""
     text, is_switch = str(value), name.startswith("spark.sql.") and "columnName" not in name
     return text.lower() if is_switch and text.lower() in ("true", "false") else text
 
@@ -245,7 +246,7 @@ def reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json)
     Parameters
     ----------
     root, header, entry
-        The root under which the query has found the metadata, the header of the snapshot, and the index.
+        The root under which the query found the metadata, the header of the snapshot, and the index.
     request
         The query's format, options, schema and settings.
     """
@@ -299,9 +300,9 @@ def reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json)
 
 
 def _csv_difference(built: Json, read: Json, sensitive: bool) -> str | None:
-    """Reason why CSV columns differ, whose positions must agree in both schemas, or None.
+    """Reason why CSV columns differ; their positions must agree in both schemas. None if they agree.
 
-    A column's type matters to its own values alone: :func:`reasons_of_types` compares the types of indexed columns.
+    A column's type affects only its own values: :func:`reasons_of_types` compares the types of indexed columns.
     """
     for ours, theirs in zip(built["fields"], read["fields"], strict=False):
         same = ours["name"] == theirs["name"] or (not sensitive and ours["name"].lower() == theirs["name"].lower())
@@ -311,7 +312,7 @@ def _csv_difference(built: Json, read: Json, sensitive: bool) -> str | None:
 
 
 def _orc_difference(entry: IndexEntry, built: Json, read: Json) -> str | None:
-    """Reason why ORC columns differ, which files of Hive have by position alone, or None."""
+    """Reason why ORC columns differ in position, by which Spark finds columns in files of Hive, or None."""
     for name in sorted(top_level_columns(*entry.index.bound)):
         before, now = (
             [place for place, field in enumerate(schema["fields"]) if field["name"].lower() == name]
@@ -325,8 +326,8 @@ def _orc_difference(entry: IndexEntry, built: Json, read: Json) -> str | None:
 def reasons_of_types(header: Header, predicate: Predicate) -> Iterator[str]:
     """Reasons why indexes over columns that the query reads as another type are not used.
 
-    The values of a column as one type do not follow from those as another: text is parsed as the requested type, and
-    32 bits without a sign are other numbers as int and as bigint.
+    The values of a column as one type do not follow from those as another: text is parsed as the requested type, and 32
+    unsigned bits are other numbers as int than as bigint.
     """
     read = {vertex.name: vertex.type for vertex in walk(predicate) if isinstance(vertex, Column)}
     for entry in header.entries:
@@ -336,7 +337,7 @@ def reasons_of_types(header: Header, predicate: Predicate) -> Iterator[str]:
 
 
 def reasons_of_functions(header: Header, predicate: Predicate) -> Iterator[str]:
-    """Reasons why indexes over Python functions with another body or version in the query are not used."""
+    """Reasons why indexes are not used: the query has another body or version of a Python function."""
     calls = (vertex for vertex in walk(predicate) if isinstance(vertex, Call))
     now = {call.name: call.implementation for call in calls if (call.implementation or "").startswith("python:")}
     for entry in header.entries if now else ():
@@ -348,12 +349,12 @@ def reasons_of_functions(header: Header, predicate: Predicate) -> Iterator[str]:
 
 
 def built_elsewhere(header: Header) -> str:
-    """Reason why indexes that came with moved or copied data are not used."""
+    """Reason why indexes that were moved or copied with the data are not used."""
     return f"it was built for {header.root}; of data that were moved or copied, dataset.repair() builds it anew"
 
 
 def same_place(found: str, recorded: str) -> bool:
-    """Test whether two roots name one folder, symbolic links of local ones included."""
+    """Test whether two roots name one folder, also through symbolic links on a local file system."""
     if found == recorded:
         return True
     here, there = local_path(found), local_path(recorded)

@@ -1,7 +1,6 @@
 """Parquet footers: positions of a build's columns, and summaries from statistics.
 
-A file with values that Arrow and Spark would read differently raises :class:`ReadersDiffer`; Spark's own reader reads
-it.
+A file with values that Arrow and Spark may read differently raises :class:`ReadersDiffer`; Spark's own reader reads it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class ReadersDiffer(Exception):
 
 @dataclass(frozen=True)
 class SchemaLayout:
-    """Names and leaf numbers that files of one schema have for the columns of the plans."""
+    """Names and leaf numbers of the plans' columns in files of one schema."""
 
     arrow: pa.Schema
     parquet: pq.ParquetSchema
@@ -60,7 +59,7 @@ class SchemaLayout:
     def bounded_columns(self) -> Mapping[str, tuple[int, _Decoder | None] | None]:
         """Leaf number and decoder of the statistics, by column.
 
-        None for dictionaries: some writers took their statistics from the dictionary, its unused values included.
+        None for dictionaries: some writers compute statistics over the dictionary, including unused values.
         """
         kinds = {column: self.arrow.field(name).type for column, name in self.names.items()}
         return {
@@ -70,7 +69,7 @@ class SchemaLayout:
 
 
 class Footer:
-    """Footer of one file, with what all plans read of it looked up once."""
+    """Footer of one file, with the properties that several plans need looked up once."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
         metadata = file.metadata
@@ -80,14 +79,14 @@ class Footer:
 
     @cached_property
     def orders_bytes(self) -> bool:
-        """Test whether the file's writer orders statistics of text as Spark does."""
+        """Test whether the file's writer orders text statistics as Spark does."""
         return _ORDERS_BYTES.match(self.file.metadata.created_by or "") is not None
 
 
 class SchemaLayouts:
-    """Layouts of files, computed again only where a file's schema differs from the last one's.
+    """Layouts of files, computed again only if a file's schema differs from the previous one.
 
-    ``in_footers`` names the indexes whose summaries footers can hold.
+    ``in_footers`` has the names of the indexes that can be summarised from footers.
     """
 
     def __init__(self, plans: Sequence[IndexPlan], case_sensitive: bool) -> None:
@@ -97,7 +96,7 @@ class SchemaLayouts:
         self._last: SchemaLayout | None = None
 
     def of(self, file: pq.ParquetFile) -> SchemaLayout:
-        """Layout of a file; raises ReadersDiffer where Arrow and Spark might read it differently."""
+        """Layout of a file; raises ReadersDiffer if Arrow and Spark may read it differently."""
         arrow, parquet, last = file.schema_arrow, file.schema, self._last
         if last is None or not (last.arrow.equals(arrow) and last.parquet.equals(parquet)):
             names = {name: self._resolve(arrow, name, kind) for name, kind in self._columns}
@@ -105,7 +104,7 @@ class SchemaLayouts:
         return last
 
     def _resolve(self, schema: pa.Schema, name: str, kind: str) -> str:
-        """Name of a column in the file, resolved as Spark does; raises ReadersDiffer where that is ambiguous."""
+        """Name of a column in the file, resolved as in Spark; raises ReadersDiffer if it is ambiguous."""
         plain = unquote_name(name)
         names: list[str] = [n for n in schema.names if n == plain]
         if not self._case_sensitive:
@@ -116,7 +115,7 @@ class SchemaLayouts:
 
 
 def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
-    """Leaf numbers of columns; raises ReadersDiffer where a nested field has the path of one."""
+    """Leaf numbers of columns; raises ReadersDiffer if a nested field has the path of a column."""
     paths = [schema.column(number).path for number in range(len(schema))]
     if any(paths.count(name) != 1 for name in names):
         raise ReadersDiffer
@@ -127,7 +126,7 @@ _WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
 
 
 def is_readable(name: str, kind: str) -> bool:
-    """Test whether Arrow can read a column as Spark does: one of the top level, of a plain type."""
+    """Test whether Arrow can read a column as Spark does: a top-level column of a plain type."""
     quoted = name.startswith("`") and name.endswith("`") and "`.`" not in name and "`." not in name
     if "." in name and not quoted:
         return False
@@ -135,7 +134,7 @@ def is_readable(name: str, kind: str) -> bool:
 
 
 def _holds_values_of(kind: str, arrow: pa.DataType) -> bool:
-    """Test whether a column of an Arrow type holds the values that Spark reads as ``kind``."""
+    """Test whether a column of an Arrow type has the values that Spark reads as ``kind``."""
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     of = sql_type(kind)
@@ -148,17 +147,17 @@ def _holds_values_of(kind: str, arrow: pa.DataType) -> bool:
 
 
 def _serves_from_footers(plan: IndexPlan) -> bool:
-    """Test whether statistics of the column's type can suffice: they must for no rows at all."""
+    """Test whether statistics can suffice for an index: they then suffice for zero rows."""
     if len(plan.columns) != 1:
         return False
     try:
         return plan.index.from_statistics(plan.columns[0][1], None, None, 0, 0) is not None
-    except Exception:  # it is tried with each file
+    except Exception:  # it is tried for each file
         return True
 
 
 def summary_from_footer(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -> Summary | None:
-    """Summary from the row groups' statistics; None where they do not suffice."""
+    """Summary from the row groups' statistics; None if they do not suffice."""
     name, kind = plan.columns[0]
     bounded = layout.bounded_columns[name]
     if bounded is None:
@@ -182,7 +181,7 @@ def summary_from_footer(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -
 
 
 def _bounds(statistics: Any, reading: _Decoder | None, footer: Footer) -> tuple[Any, Any]:
-    """Least and greatest physical value (days, microseconds, bytes): Python's dates end at 9999."""
+    """Least and greatest physical value (days, microseconds, bytes), since Python's dates end in 9999."""
     if not statistics.has_min_max:
         return None, None
     low, high = statistics.min_raw, statistics.max_raw
@@ -196,7 +195,7 @@ _Decoder = Callable[[Any], Any]
 
 
 def _decoder(kind: pa.DataType) -> _Decoder | None:
-    """Decoder of the statistics of a type; None where they hold the values themselves."""
+    """Decoder of the statistics of a type; None if they hold the values themselves."""
     if pa.types.is_decimal(kind):
         return partial(_decimal, scale=kind.scale)
     if pa.types.is_timestamp(kind) and kind.unit == "ms":
@@ -205,14 +204,14 @@ def _decoder(kind: pa.DataType) -> _Decoder | None:
 
 
 def _decimal(unscaled: int | bytes, scale: int) -> Decimal:
-    """Decimal with all its digits, whatever Python's context rounds to."""
+    """Decimal with all its digits, independent of Python's decimal context."""
     if isinstance(unscaled, bytes):
         unscaled = int.from_bytes(unscaled, "big", signed=True)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 
 def may_be_julian(low: Any, kind: str, file: pq.ParquetFile) -> bool:
-    """Test whether the least of some dates or times may be of the Julian calendar, which Spark rebases."""
+    """Test whether the least date or time may be of the Julian calendar, which Spark rebases."""
     if low is None or kind not in ("date", "timestamp", "timestamp_ntz"):
         return False
     if low >= (GREGORIAN if kind == "date" else TIMES_AGREE):
@@ -223,7 +222,7 @@ def may_be_julian(low: Any, kind: str, file: pq.ParquetFile) -> bool:
 
 
 def least_value(column: pa.ChunkedArray) -> int | None:
-    """Least date in days, or time in microseconds."""
+    """Least date in days, or least time in microseconds."""
     kind = column.type
     days = pa.types.is_date32(kind)
     value: int | None = pc.min(column.cast(pa.int32() if days else pa.int64())).as_py()

@@ -1,8 +1,8 @@
 """Listings of a dataset's files with their fingerprints, and comparison with a later moment.
 
-A fingerprint is size and modification time; for local files :func:`local_etag` too, and elsewhere the etag of the file
-system's listing, if it has one. A file written within one tick of the clock before it is indexed could be written once
-more in that tick and look the same (git's "racily clean" rule), so a build waits until the tick is over.
+A fingerprint is size and modification time; for local files also :func:`local_etag`, elsewhere also the etag of the
+file system's listing, if it has one. A file may be written again within the clock tick of its last write and keep its
+fingerprint (git's "racily clean" rule), so a build waits until the tick is over.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class ListedFile:
 
     @property
     def is_nameable(self) -> bool:
-        """Test whether metadata can hold its path, which has no line feed; else it is always read."""
+        """Test whether metadata can hold its path, which must not contain a line feed; else it is always read."""
         return "\n" not in self.uri
 
 
 class FileListing(Collection[ListedFile]):
-    """A listing: a line ``size mtime uri`` or ``size mtime:etag uri`` a file, as the Java side writes it.
+    """Listing with a line ``size mtime uri`` or ``size mtime:etag uri`` for each file.
 
-    A line feed in a path is written as NUL. Listings are compared as texts, and questions about all files are answered
-    by columns, so that no object is made for each of many files.
+    The Java side writes it. A line feed in a path is written as NUL. Listings are compared as text, and methods on all
+    files use columns, so that no object is created for each file.
     """
 
     def __init__(self, text: str) -> None:
@@ -71,7 +71,7 @@ class FileListing(Collection[ListedFile]):
 
     @cached_property
     def columns(self) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-        """URI, size, modification time and etag of the files that metadata can name."""
+        """URI, size, modification time and etag of the files with paths that metadata can hold."""
         lines = self._lines if "\0" not in self.text else [line for line in self._lines if "\0" not in line]
         fields = pc.list_flatten(pc.split_pattern(pa.array(lines, pa.string()), " ", max_splits=2))
         size, time, uri = (fields.take(pa.array(range(start, len(fields), 3), pa.int64())) for start in range(3))
@@ -83,12 +83,12 @@ class FileListing(Collection[ListedFile]):
         return uri, size.cast(pa.int64()), time.cast(pa.int64()), etag
 
     def select(self, uris: Iterable[str]) -> list[ListedFile]:
-        """Those of some files that are listed, in the order of the listing."""
+        """The listed files among the given ones, in the order of the listing."""
         where = pc.index_in(pa.array(uris, pa.string()), value_set=self.columns[0]).drop_null().sort()
         return [*map(ListedFile, *(column.take(where).to_pylist() for column in self.columns))]
 
     def etags(self, uris: pa.Array) -> list[str | None]:
-        """Etags of some files, None where the file system has none."""
+        """Etags of some files; None if the file system has none."""
         found: list[str | None] = self.columns[3].take(pc.index_in(uris, value_set=self.columns[0])).to_pylist()
         return found
 
@@ -105,16 +105,16 @@ class FileListing(Collection[ListedFile]):
         return {uri.rpartition("/")[0] for uri in uris.to_pylist()}
 
     def schema_file(self) -> ListedFile | None:
-        """File that Spark takes the columns of Parquet from; None where it may look at others."""
+        """File from which Spark infers the columns of Parquet; None if it may use other files."""
         uris = self.columns[0]
         if not len(uris) or pc.any(pc.match_substring_regex(uris, _SUMMARIES)).as_py():
             return None
         if self.text.isascii():
             return self.select([pc.min(uris).as_py()])[0]
-        return self.select([min(uris.to_pylist(), key=lambda uri: uri.encode("utf-16-be"))])[0]  # as Java orders texts
+        return self.select([min(uris.to_pylist(), key=lambda uri: uri.encode("utf-16-be"))])[0]  # in Java's order
 
     def unnameable(self) -> list[str]:
-        """URIs of files that metadata cannot name."""
+        """URIs of the files with paths that metadata cannot hold."""
         return [_parse_line(line).uri for line in self._lines if "\0" in line] if "\0" in self.text else []
 
     @cached_property
@@ -129,7 +129,7 @@ def _parse_line(line: str) -> ListedFile:
 
 
 def near_path(path: str) -> str:
-    """Return a hint on the nearest existing name beside a local path that is not there, or "".
+    """Hint at the most similar existing name for a local path that does not exist, or "".
 
     >>> near_path("/no/such/folder")
     ''
@@ -157,7 +157,7 @@ UNNAMEABLE = (
 
 
 def relative_path(uri: str, root: str) -> str:
-    """Path of a file below the dataset's root, else its whole URI.
+    """Path of a file below the dataset's root, otherwise its full URI.
 
     >>> relative_path("file:/data/a b/c", "file:/data"), relative_path("file:/other/c", "file:/data")
     ('a b/c', 'file:/other/c')
@@ -167,7 +167,7 @@ def relative_path(uri: str, root: str) -> str:
 
 
 def local_etag(path: str) -> str | None:
-    """Size, change time and inode of a local file: what changes with its content, whatever is set back."""
+    """Size, change time and inode of a local file, which detect a change even if its mtime is reset."""
     try:
         found = os.stat(path)
     except OSError:
@@ -176,15 +176,15 @@ def local_etag(path: str) -> str | None:
 
 
 def etags_of(files: Sequence[ListedFile]) -> dict[str, str | None]:
-    """Etags of some files by URI, as of now for local ones; None where there is none."""
+    """Etags of some files by URI, for local files the current ones; None for a file without."""
     return {file.uri: file.etag if (path := local_path(file.uri)) is None else local_etag(path) for file in files}
 
 
 def after_clock_tick(files: Sequence[ListedFile], relist: Callable[[], FileListing]) -> list[ListedFile]:
-    """Files as they are after the clock tick in which the newest was written, which is waited for.
+    """Wait for the end of the clock tick of the newest file, and return the files as they are then.
 
-    ``relist`` lists the dataset again, which is done where a file has changed meanwhile. A file with a modification
-    time in the future is not waited for: :func:`reason_of_change` leaves it out.
+    ``relist`` lists the dataset again if a file has changed meanwhile. A file with a modification time in the future is
+    not waited for: :func:`reason_of_change` excludes it.
     """
     tick = max(map(_tick, files))
     wait = max(file.mtime for file in files) + tick - time.time() * 1000
@@ -197,9 +197,9 @@ def after_clock_tick(files: Sequence[ListedFile], relist: Callable[[], FileListi
 
 
 def list_again(files: Sequence[ListedFile], relist: Callable[[], FileListing]) -> dict[str, ListedFile]:
-    """Files as they are now, by URI; vanished ones are missing.
+    """Current state of some files by URI; removed files are missing.
 
-    Only where a local file differs from its listing are all files listed again, by ``relist``.
+    All files are listed again, by ``relist``, only if a local file differs from its listing.
     """
     differing = [file for file in files if not _is_as_listed(file)]
     found = {file.uri: file for file in files}
@@ -211,7 +211,7 @@ def list_again(files: Sequence[ListedFile], relist: Callable[[], FileListing]) -
 
 
 def _is_as_listed(file: ListedFile) -> bool:
-    """Test whether a local file still has its size and time; False for other file systems."""
+    """Test whether a local file still has its size and time; False on other file systems."""
     path = local_path(file.uri)
     try:
         found = os.stat(path) if path is not None else None
@@ -238,12 +238,12 @@ def _tick(file: ListedFile) -> int:
 
 # --- paths, globs and the root ----------------------------------------------------------------------------------------
 
-_WILDCARDS = re.compile(r"[{}\[\]*?\\]")  # what Spark takes for a glob
+_WILDCARDS = re.compile(r"[{}\[\]*?\\]")  # characters that make a path a glob in Spark
 _URI = re.compile(r"(?P<system>[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?(?P<path>.*)", re.DOTALL)
 
 
 def is_glob(path: str) -> bool:
-    """Test whether Spark takes a path for a glob."""
+    """Test whether Spark treats a path as a glob."""
     return _WILDCARDS.search(path) is not None
 
 
@@ -265,7 +265,7 @@ _IN_A_GLOB = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Pattern of the URIs that a glob of Hadoop's finds, and of everything below them.
+    """Pattern for the URIs that a Hadoop glob matches, and for everything below them.
 
     >>> [
     ...     bool(glob_pattern("/d/p=*/{a,b}?.x").fullmatch(path))
@@ -300,7 +300,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 
 def shared_folder(uris: Sequence[str]) -> str:
-    """Deepest folder that holds all of some URIs.
+    """Deepest common folder of some URIs.
 
     >>> shared_folder(["file:/data/a", "file:/data/b/c"]), shared_folder(["s3a://b/x", "s3a://b/y"])
     ('file:/data', 's3a://b/')
@@ -319,5 +319,5 @@ def shared_folder(uris: Sequence[str]) -> str:
 
 
 def is_below(uri: str, roots: Sequence[str]) -> bool:
-    """Test whether a URI is one of some roots, or lies below one."""
+    """Test whether a URI is one of some roots, or is below one."""
     return any(uri == root or uri.startswith(root.rstrip("/") + "/") for root in roots)

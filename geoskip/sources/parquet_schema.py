@@ -1,7 +1,7 @@
 """Columns of Parquet files as Spark reads them by default.
 
-Spark takes the columns of a folder from the footer of one file: from the schema that Spark itself has written there,
-else by its table of Parquet's types. A column of a type that Spark does not read is left out.
+Spark infers the columns of a folder from the footer of one file: from Spark's own schema in its metadata, else from the
+Parquet types. A column of a type that Spark does not read is omitted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_DIGITS = 38
 
 
 def spark_schema(file: pq.ParquetFile) -> str:
-    """Schema of a file as Spark's JSON, all fields nullable, as Spark has it of files.
+    """Schema of a file as Spark's JSON, with all fields nullable, as Spark reads files.
 
     >>> import io
     >>> written = io.BytesIO()
@@ -42,7 +42,7 @@ def unread_columns(file: pq.ParquetFile) -> dict[str, str]:
 
 
 def _nullable(kind: Any) -> Any:
-    """A type in Spark's JSON whose parts may all be NULL."""
+    """A type in Spark's JSON with all nested values nullable."""
     if not isinstance(kind, dict):
         return kind
     if kind["type"] == "struct":
@@ -67,7 +67,7 @@ def _field(field: pa.Field, leaves: Iterator[Any]) -> dict[str, Any] | None:
 
 
 def _type(kind: pa.DataType, leaves: Iterator[Any]) -> Any:
-    """Spark's JSON of a type, of the next leaves; None where Spark does not read it."""
+    """Spark's JSON of a type with the next leaves; None if Spark does not read it."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_struct(kind):
@@ -85,7 +85,7 @@ def _type(kind: pa.DataType, leaves: Iterator[Any]) -> Any:
 
 
 def _leaf_type(leaf: Any) -> str | None:
-    """Spark's name of the type of a leaf in its JSON; None for one that Spark does not read."""
+    """Spark's JSON name of the type of a leaf; None for a type that Spark does not read."""
     physical, logical = leaf.physical_type, json.loads(leaf.logical_type.to_json())
     annotation = logical["Type"]
     if annotation == "Decimal":
@@ -101,7 +101,7 @@ def _leaf_type(leaf: Any) -> str | None:
             return "integer" if physical == "INT32" else "long"
         case (("INT32" | "INT64"), "Int"):
             return (_SIGNED if logical["isSigned"] else _UNSIGNED)[logical["bitWidth"]]
-        case "INT32", "Null":  # as written for columns that hold nothing but NULL
+        case "INT32", "Null":  # written for columns with nothing but NULL
             return "integer"
         case "INT32", "Date":
             return "date"
@@ -117,7 +117,7 @@ def _leaf_type(leaf: Any) -> str | None:
 
 
 def _digits_of(leaf: Any) -> int:
-    """The most digits of a decimal that is stored as bytes."""
+    """The greatest number of digits of a decimal that is stored as bytes."""
     if leaf.physical_type != "FIXED_LEN_BYTE_ARRAY":
         return _MOST_DIGITS
     return min(_MOST_DIGITS, len(str(1 << (8 * leaf.length - 1))) - 1)

@@ -1,4 +1,4 @@
-"""Display of the progress of long work: a notebook's line, a terminal's bar, or lines of a log."""
+"""Progress of long operations: a line in a notebook, a bar in a terminal, or lines in a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Show = Callable[[int, int | None], None]
 
 @contextmanager
 def progress_display(title: str, parts: str) -> Iterator[Show]:
-    """Display of the progress of some work, whose parts are called so in lines."""
+    """Display the progress of an operation; ``parts`` is the noun for the parts that it counts."""
     display = _notebook()
     if display is not None:
         handle = display({"text/plain": title}, raw=True, display_id=True)
@@ -46,7 +46,7 @@ def progress_display(title: str, parts: str) -> Iterator[Show]:
 
 @contextmanager
 def delayed_progress(title: str, parts: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Function that takes the number of finished parts, and shows it once the work has taken two seconds."""
+    """Report the number of finished parts to the yielded function; they are shown after two seconds."""
     since = time.monotonic()
     with ExitStack() as stack:
         show: Show | None = None
@@ -67,7 +67,7 @@ def has_bars() -> bool:
 
 
 class _Bars:
-    """Bars of a terminal, in one live display for all that is under way at a time, in whatever threads."""
+    """Bars of a terminal, in one live display for all concurrent operations, in any threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -76,7 +76,7 @@ class _Bars:
 
     @contextmanager
     def bar(self, title: str, parts: str) -> Iterator[Show]:
-        """Add a bar, and remove it at the end; the last one ends the display."""
+        """Add a bar, and remove it at the end; removing the last bar ends the display."""
         with self.lock:
             if self.display is None:
                 self.display = _display()
@@ -104,7 +104,7 @@ _bars = _Bars()
 
 
 def _display() -> Any:
-    """Live display of bars that leaves nothing behind."""
+    """Live display of bars, which is erased at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -114,7 +114,7 @@ def _display() -> Any:
         TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
     )
-    # what is printed meanwhile would go to standard error
+    # rich would otherwise redirect printed output to standard error
     redirected = sys.stdout.isatty()
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=redirected)
 

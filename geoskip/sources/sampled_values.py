@@ -1,8 +1,8 @@
 """Parameters that indexes choose from a sample of the dataset before its first build.
 
-:meth:`Index.prepare` chooses them. The sample is of at most 64 files spread over the listing, and of the columns of the
-indexes that choose alone. The build reads these files again as it reads the others. The choice affects only
-effectiveness, never soundness, so a file that cannot be read is left out.
+:meth:`Index.prepare` chooses them. The sample has at most 64 files spread over the listing, and only the columns of the
+indexes that choose. The build reads these files again. The choice affects only effectiveness, never soundness, so a
+file that cannot be read is skipped.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ROWS = 4096
 
 
 class SampleReader(Protocol):
-    """Reads the values of some files for indexes that take a sample."""
+    """Reader of the values of some files, for indexes that take a sample."""
 
     def __call__(
         self, samples: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_process: bool
     ) -> Mapping[str, FileResult]:
-        """Results by URI; ``in_process`` where the files are so small that starting a job would take longer."""
+        """Return results by URI; ``in_process`` is True if the files are too small to start a job."""
 
 
 def prepare_entries(
@@ -43,7 +43,7 @@ def prepare_entries(
     read: SampleReader,
     types_of: Callable[[Index], Sequence[pa.DataType]],
 ) -> list[IndexEntry]:
-    """Entries of a build, each with an index that has chosen its parameters.
+    """Entries of a build, each with an index whose parameters are chosen.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def prepare_entries(
     read
         Reads the values of sampled files.
     types_of
-        Returns the Arrow types of an index's expressions, where no file could be read.
+        Returns the Arrow types of an index's expressions, if no file could be read.
     """
     choosing = [entry for entry in entries if entry.index.chooses()]
     if not choosing:
@@ -73,7 +73,7 @@ def prepare_entries(
 
 
 class _SampledValues(Index):
-    """Stand-in for an index that is still to choose, with at most ``rows`` rows of each part."""
+    """Stand-in for an index without chosen parameters; keeps at most ``rows`` rows of each part."""
 
     kind: ClassVar[str] = "sample"
 
@@ -110,7 +110,7 @@ def _decode_dictionary(values: pa.Array) -> pa.Array:
 
 
 def _sampled_files(files: Sequence[ListedFile]) -> list[ListedFile]:
-    """Files spread over a listing: as many as make a sample, fewer where they are large."""
+    """Files spread over a listing: enough for a sample, fewer if they are large."""
     size = sum(file.size for file in files)
     count = min(_FILES, max(_LEAST_FILES, _BYTES * len(files) // max(1, size)), len(files))
     return [files[number * len(files) // count] for number in range(count)]
@@ -119,7 +119,7 @@ def _sampled_files(files: Sequence[ListedFile]) -> list[ListedFile]:
 def _prepare_index(
     index: Index, batches: Sequence[pa.RecordBatch], types_of: Callable[[Index], Sequence[pa.DataType]]
 ) -> Index:
-    """The index prepared by the batches of the commonest types: files may have a column in several ones."""
+    """Prepare an index with the batches of the most frequent types: column types may differ by file."""
     types = Counter(str(batch.schema.types) for batch in batches)
     alike = [batch for batch in batches if str(batch.schema.types) == types.most_common(1)[0][0]]
     if not alike:

@@ -1,11 +1,11 @@
 """Settings of a session: geoskip's own, and the settings of Spark that can change a value.
 
-Where a value of geoskip's own settings cannot be read, the default holds, and the report says so.
+If one of geoskip's own settings has an invalid value, its default is used, and the report says so.
 
-Of Spark's settings every ``spark.sql.*`` counts that is not listed as one that cannot change a value. A list of the
-settings that matter always lacks one; this is the list of those that do not. Whatever Spark evaluates (indexed
-expressions, defaults of columns, text that it parses) depends on every other setting, those of extensions and of later
-versions of Spark included, so that an unknown setting keeps files instead of losing rows.
+Every Spark setting ``spark.sql.*`` is a dependency unless it is listed here as one that cannot change a value. A list
+of the settings that do matter would always be incomplete. Whatever Spark evaluates (indexed expressions, defaults of
+columns, text that it parses) depends on every unlisted setting, including those of extensions and of later versions of
+Spark, so that an unknown setting keeps files instead of losing rows.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _LOG = logging.getLogger("geoskip")
 
 
 def cache_ttl(settings: Mapping[str, Any]) -> float:
-    """Seconds for which queries use the last known snapshot of a distant store."""
+    """Seconds for which queries may use a cached snapshot of a remote store."""
     return _number(settings, "metadata.cacheTtl")
 
 
 def max_rechecks(settings: Mapping[str, Any]) -> float:
-    """Number of skipped local files whose fingerprints a query checks at most."""
+    """Maximum number of skipped local files that a query checks for changes."""
     return _number(settings, "fingerprint.maxRechecks")
 
 
 def apply_cache_size(settings: Mapping[str, Any]) -> None:
-    """Set the memory of this process for metadata to the session's setting."""
+    """Apply the session's setting for the size of this process's metadata cache."""
     size = bytes_of(settings.get(PREFIX + "metadata.cacheSize") or "")
     if size is not None and size != BUDGET.limit:
         BUDGET.limit = size
 
 
 def setting_problems(settings: Mapping[str, Any]) -> Iterable[str]:
-    """Sentences on unknown settings and unreadable values.
+    """Sentences on unknown settings and invalid values.
 
     >>> list(setting_problems({"spark.geoskip.audit": "2%", "spark.geoskip.planning.budget": "500ms"}))
     ["spark.geoskip.audit should be a share from 0 to 1 such as 0.02, got '2%'"]
@@ -83,14 +83,14 @@ EXPRESSIONS = "expressions"
 PYTHON = "python"
 FORMATS = ("parquet", "orc", "avro")
 
-# settings that are part of the recorded expression, or are compared by their names where they matter
+# settings that are part of the recorded expression, or that are compared individually
 _CARRIED = """
 (session.timeZone|ansi.enabled|caseSensitive|avro.datetimeRebaseModeInRead)
 parquet.(binaryAsString|datetimeRebaseModeInRead|fieldId.read.enabled|int96.*(?<!InWrite))
 """
 
-# how a plan is made, run, cached, shown and logged, and how files are listed, split and written; what a name or a
-# text of SQL means is settled before its expression is recorded
+# settings that affect how plans are made, run, cached, shown and logged, and how files are listed, split and written;
+# names and SQL text are resolved before an expression is recorded
 _NEUTRAL = """
 (adaptive|analyzer|artifact|bucketing|cache|catalog|cbo|classic|cli|codegen|columnVector|connect|crossJoin|dataSource
 |dataframeCache|debug|dropDuplicates|error|event|exchange|expressionTreeChangeLog|extensions|fileSource|generatedColumn
@@ -135,14 +135,14 @@ avro.(deflate.level|xz.level|zstandard.*|schemaUrlAllowedSchemes)
 variant.(forceShreddingSchemaForTest|inferShreddingSchema|shredding.*|writeShredding.enabled)
 """
 
-# settings that change the values of Python functions alone
+# settings that affect only the values of Python functions
 _PYTHON = """
 (pyspark|experimental).*
 execution.(arrow|pandas|pyspark|python|pythonUDF|pythonUDTF|udf)\\..*
 legacy.execution\\..*
 """
 
-# the settings of today that count, so that a test can tell new ones of Spark from reviewed ones
+# settings of current Spark versions that do count, so that a test can detect new, unreviewed ones
 _COUNTED = """
 (charAsVarchar|chunkBase64String|collation|csv|datetime|decimalOperations|function|functionResolution|geospatial|icu|json
 |jsonGenerator|legacy|mapKeyDedupPolicy|mapZipWithUsesJavaCollections|parquet|orc|avro|timeType
@@ -171,7 +171,7 @@ _SECRET = re.compile("(?i)secret|password|passwd|token|credential|access.?key")
 
 @lru_cache(4096)
 def kind_of(name: str) -> str | None:
-    """Kind of a setting by its whole name; None for one on no list, which counts for expressions.
+    """Kind of a setting by its full name; None for an unlisted one, on which expressions depend.
 
     >>> [kind_of(f"spark.sql.{name}") for name in ("shuffle.partitions", "icu.caseMappings.enabled", "of.tomorrow")]
     ['neutral', 'expressions', None]
@@ -181,10 +181,10 @@ def kind_of(name: str) -> str | None:
 
 
 def of_scopes(text: str | None, scopes: Iterable[str]) -> str:
-    """Settings that count in some scopes, as JSON; ``text`` holds all that differ from their defaults.
+    """Settings of some scopes as JSON; ``text`` has all settings that differ from their defaults.
 
-    The scopes are a format, for the settings of its reader; ``python``, for those that reach Python functions alone;
-    and ``expressions``, for all others.
+    The scopes are a format, for the settings of its reader; ``python``, for settings of Python functions only; and
+    ``expressions``, for all other settings.
 
     >>> of_scopes('{"spark.sql.orc.impl": "hive", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}', ["orc"])
     '{"spark.sql.orc.impl": "hive"}'
@@ -210,12 +210,12 @@ def _counts(name: str, scopes: frozenset[str]) -> bool:
 
 
 def recorded_settings(text: str | None) -> str:
-    """All settings that count in some scope, as the metadata of a dataset record them."""
+    """All settings of any scope, for the metadata of a dataset."""
     return of_scopes(text, (EXPRESSIONS, PYTHON, *FORMATS))
 
 
 def values_of(text: str | None) -> Mapping[str, str]:
-    """Recorded settings by their names."""
+    """Recorded settings by name."""
     found: Mapping[str, str] = json.loads(text or "{}")
     return found
 
@@ -245,7 +245,7 @@ _ASSUMED = "4.0.0"
 
 @cache
 def spark_version() -> str:
-    """Version of the installed PySpark, which is not imported."""
+    """Version of the installed PySpark, without importing it."""
     try:
         return version("pyspark")
     except PackageNotFoundError:
@@ -253,7 +253,7 @@ def spark_version() -> str:
 
 
 def default_settings(spark: str) -> dict[str, str | None]:
-    """Spark's settings for reading Parquet by the version of Spark.
+    """Spark's default settings for reading Parquet, by Spark version.
 
     >>> default_settings("3.5.4")["spark.sql.parquet.datetimeRebaseModeInRead"]
     'EXCEPTION'

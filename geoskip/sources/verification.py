@@ -40,7 +40,7 @@ class VerifyResult:
 
     @property
     def ok(self) -> bool:
-        """Test whether nothing that was compared differs or is damaged."""
+        """Test whether nothing that was compared is different or damaged."""
         return not self.differing and not self.damaged
 
     def __str__(self) -> str:
@@ -67,15 +67,15 @@ class VerifyResult:
 
 
 def check_sample(sample: float | None) -> None:
-    """Raise InvalidSpecificationError unless it is a share of files, or None for all of them."""
+    """Raise InvalidSpecificationError unless it is a fraction of files, or None for all of them."""
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
         raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample!r}")
 
 
 def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | None) -> VerifyResult:
-    """Collect summaries of all files, or of a share of them, again, and compare them with a snapshot's.
+    """Collect summaries of all files, or of a sample, again, and compare them with a snapshot's.
 
-    Raises MetadataError where the snapshot is vacuumed meanwhile.
+    Raises MetadataError if the snapshot is vacuumed meanwhile.
     """
     damaged = damaged_indexes(snapshot)
     if damaged and data.store.latest() != snapshot.header.number:
@@ -110,7 +110,7 @@ def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | Non
 
 
 def damaged_indexes(snapshot: Snapshot) -> dict[str, str]:
-    """Indexes whose summaries cannot be read, with the error; ``files`` stands for the fingerprints."""
+    """Indexes with unreadable summaries, with the error; the key ``files`` is for the fingerprints."""
     found = {}
     for name in ("path", "size", "mtime", "etag", "rows", *(entry.name for entry in snapshot.header.entries)):
         try:

@@ -1,10 +1,10 @@
 """Tasks of a build in Python workers: over files that they open, or batches that Spark has read.
 
-A task that Spark pickles refers to the modules of its functions, which workers then import. So these stand in modules
-of their own, which need NumPy and pyarrow alone, and a worker imports further packages only for indexes that need them.
+A pickled task refers to the modules of its functions, which workers import. So tasks have modules of their own that
+need only NumPy and pyarrow, and a worker imports further packages only for indexes that need them.
 
-Indexes over expressions are built by two tasks, on both sides of Spark's own evaluation: one reads distinct values, the
-other expands the values of the expressions to rows again, see :mod:`geoskip.spark.build.distinct_values`.
+Indexes over expressions are built by two tasks around Spark's own evaluation: one reads distinct values, the other
+expands the values of the expressions to rows again, see :mod:`geoskip.spark.build.distinct_values`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ MALFORMED = "a record that is no JSON: what is read of it depends on the columns
 def read_shares(
     plans: Sequence[IndexPlan], case_sensitive: bool, shares: Iterable[Sequence[tuple[str, str]]]
 ) -> Iterator[list[FileResult]]:
-    """Summaries of shares of local Parquet files, given as (path to report, local path)."""
+    """Summarise shares of local Parquet files, given as (path to report, local path)."""
     cache_zip_directories()
     for share in shares:
         yield [*read_files(share, plans, case_sensitive)]
 
 
 def tasks_of(index: Index) -> list[Any]:
-    """Tasks that build one index, of nothing: what they import is what a worker needs."""
+    """Tasks that build one index over no files, used to find the modules that a worker imports."""
     return [partial(read_shares, [IndexPlan(str(index), index)], False), summarising_task([(index, ())], 1, str)]
 
 
@@ -64,8 +64,8 @@ def summarising_task(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Task that summarises each run of one file's rows; a file in several tasks has several runs.
 
-    The values follow ``first`` columns: the file's path, to be decoded, and for JSON the records that could not be
-    converted.
+    The first ``first`` columns are the encoded path of the file, and for JSON the records that could not be converted;
+    the values follow.
     """
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -97,17 +97,17 @@ def summarising_task(
 
 
 def _is_json(record: pa.Scalar) -> bool:
-    """Test whether a record that Spark could not convert is well-formed, with values of other types."""
+    """Test whether a record that Spark could not convert is valid JSON, with values of other types."""
     try:
         text = record.as_py()
         json.loads(text, parse_constant=int)  # fails for NaN and Infinity, which are not JSON
     except (ValueError, RecursionError):
         return False
-    return re.search(r"\d{1000}", text) is None  # longer numbers are too long for Spark's parser
+    return re.search(r"\d{1000}", text) is None  # numbers with more digits are too long for Spark's parser
 
 
 def payload_batch(done: Sequence[bytes]) -> pa.RecordBatch:
-    """Batch of pickled results, as tasks send them to the driver."""
+    """Batch of pickled results for the driver."""
     return pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["payload"])
 
 
@@ -123,7 +123,7 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def plain_uri(uri: str) -> str:
-    """URI of a file in the one spelling that serves as its key."""
+    """URI of a file in the spelling that is its key."""
     return "file:/" + uri[5:].lstrip("/") if uri.startswith("file:") else "file:" + uri if uri[:1] == "/" else uri
 
 
@@ -156,7 +156,7 @@ class ExpressionPlan:
 
 
 class _DistinctValues(Index):
-    """Stand-in for expressions over one column: distinct values, and the number of each row's."""
+    """Stand-in for expressions over one column: its distinct values, and the position of each row's value."""
 
     kind: ClassVar[str] = "distinct"
 
@@ -188,7 +188,7 @@ class _DistinctValues(Index):
 
 
 def distinct(array: pa.Array) -> tuple[pa.Array, RowNumbers]:
-    """Values that differ in a bit, NULL among them, and the number of each row's value.
+    """Bitwise distinct values, including NULL, and the position of each row's value.
 
     >>> found, places = distinct(pa.array([0.0, None, -0.0, None]))
     >>> str(found.to_pylist()), places.tolist()
@@ -204,7 +204,7 @@ def distinct(array: pa.Array) -> tuple[pa.Array, RowNumbers]:
 
 @dataclass(frozen=True)
 class _FileGroup:
-    """Several files: their results, and the rows of the group that hold the values of each file's columns."""
+    """Results of several files, and for each column of each file its rows in the group's batch."""
 
     rows: int
     files: list[tuple[FileResult, list[RowNumbers] | None]]
@@ -213,18 +213,18 @@ class _FileGroup:
 def reading_task(
     share: Sequence[Sequence[tuple[str, str]]], plan: ExpressionPlan, types: Sequence[pa.DataType], case_sensitive: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Task that reads groups of files as rows of distinct values; the first row holds the files.
+    """Task that reads groups of files as distinct values; the first row of a group has its pickled files.
 
     Parameters
     ----------
     share
-        The files of each group, as (URI, local path); a batch of the task names groups by their numbers.
+        The files of each group, as (URI, local path); the task's input rows are group numbers.
     plan
         The indexes, and the columns that their expressions read.
     types
         Arrow types of these columns.
     case_sensitive
-        Whether names of columns are.
+        Whether column names are case-sensitive.
     """
     plans = list(plan.plans)
     for (name, kind), type_ in zip(plan.columns, types, strict=True):
@@ -245,14 +245,14 @@ def reading_task(
 
 @dataclass(frozen=True)
 class _FileValues:
-    """A file and the distinct values of its columns, None where it has a problem."""
+    """A file and the distinct values of its columns, or None if it has a problem."""
 
     result: FileResult
     values: list[Summary] | None
 
     @classmethod
     def of(cls, result: FileResult, names: Sequence[str]) -> _FileValues:
-        """Split a result into the values of the columns, which have these names, and the rest."""
+        """Move the values of the columns, stored under these names, out of a result."""
         values = [result.summaries.pop(name, None) for name in names]
         for name in names:
             result.readers.pop(name, None)
@@ -263,12 +263,12 @@ class _FileValues:
 
     @property
     def size(self) -> int:
-        """Bytes of the values."""
+        """Size of the values in bytes."""
         return int(sum(value["values"].nbytes + value["places"].nbytes for value in self.values or ()))
 
 
 def _groups(results: Iterable[FileResult], names: Sequence[str]) -> Iterator[list[_FileValues]]:
-    """Groups of files of limited size."""
+    """Split files into groups of limited size."""
     some: list[_FileValues] = []
     size = 0
     for result in results:
@@ -282,10 +282,10 @@ def _groups(results: Iterable[FileResult], names: Sequence[str]) -> Iterator[lis
 
 
 def _group_rows(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> pa.RecordBatch:
-    """Rows of a group of files.
+    """Create the rows of a group of files.
 
-    A column with fewer values than another repeats its shortest one, so that Spark evaluates no value that is in no
-    file, except for a group without rows. Where the repetition would be long, Spark's reader gets the files.
+    A column with fewer values than another repeats its shortest one, so that Spark evaluates only values that occur in
+    the files, except for a group without rows. If the repetition would be too long, Spark's reader reads the files.
     """
     known = [file.values for file in files if file.values is not None]
     columns: list[pa.Array] = []
@@ -314,7 +314,7 @@ def _group_rows(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> p
 
 
 def _shortest_value(column: pa.Array) -> tuple[int, int]:
-    """Number of a shortest value, and its bytes, 0 where all values are of one length.
+    """Position and size in bytes of a shortest value; size 0 for types of fixed width.
 
     >>> _shortest_value(pa.array(["abc", "de", "fgh"])), _shortest_value(pa.array([7, 8]))
     ((1, 2), (0, 0))
@@ -331,7 +331,7 @@ def _shortest_value(column: pa.Array) -> tuple[int, int]:
 
 
 def expanding_task(plan: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Task that summarises the expressions of each group's files, once all rows of the group have arrived."""
+    """Task that summarises the expressions of each group of files once all its rows have arrived."""
     plans, over = plan.indexes, [column for _, column in plan.expressions]
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -367,9 +367,9 @@ def _summarise_group(
     Parameters
     ----------
     group, columns
-        The files, and the values of each expression, for the rows of the group.
+        The files, and the values of each expression for the rows of the group.
     over, plans
-        The number of each expression's column, and the indexes, with the numbers of their expressions.
+        The position of each expression's column, and the indexes with the positions of their expressions.
     """
     named = [(name, index) for name, index, _ in plans]
     for result, positions in group.files:

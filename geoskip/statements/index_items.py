@@ -20,7 +20,7 @@ _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
 def parse_item(text: str, tokens: Sequence[Token], following: Token) -> IndexItem:
-    """Index that some tokens of a text specify; ``following`` is the token after them.
+    """Parse an index from the tokens of an item; ``following`` is the token after them.
 
     Raises StatementError.
     """
@@ -49,7 +49,7 @@ def parse_item(text: str, tokens: Sequence[Token], following: Token) -> IndexIte
 
 
 def _check_one(text: str, expression: Sequence[Token]) -> None:
-    """Raise StatementError for two items without a comma between: a name, a type and a name."""
+    """Raise StatementError if a comma is missing between two items: a name, a type and a name."""
     for place in range(1, len(expression) - 1):
         before, token, following = expression[place - 1 : place + 2]
         if before.is_name() and following.is_name() and _plain(token) in _types_by_name():
@@ -65,7 +65,7 @@ def _names() -> str:
 
 
 def _opening_parenthesis(tokens: Sequence[Token]) -> int | None:
-    """Place of the parenthesis that the last token closes."""
+    """Position of the parenthesis that the last token closes, or None."""
     if tokens[-1].value != ")" or tokens[-1].kind != "sign":
         return None
     depth = 0
@@ -78,7 +78,7 @@ def _opening_parenthesis(tokens: Sequence[Token]) -> int | None:
 
 
 def _unclosed_parenthesis(tokens: Sequence[Token]) -> Token | None:
-    """The last parenthesis that none of the tokens closes."""
+    """The last parenthesis without a closing one, or None."""
     opened: list[Token] = []
     for token in tokens:
         if token.kind == "sign" and token.value == "(":
@@ -89,7 +89,7 @@ def _unclosed_parenthesis(tokens: Sequence[Token]) -> Token | None:
 
 
 def _types_by_name() -> dict[str, type[Index]]:
-    """Registered index types by their names in capitals."""
+    """Registered index types by name, in upper case."""
     return {kind.replace("_", "").upper(): found for kind, found in index_kinds().items()}
 
 
@@ -113,14 +113,14 @@ def _kind_of(text: str, name: Token, tokens: Sequence[Token]) -> type[Index]:
 
 
 def _expression(tokens: Sequence[Token], text: str = "") -> str:
-    """SQL text of an expression; a name that needs no back-quotes loses them."""
+    """SQL text of an expression; needless back-quotes around a name are removed."""
     if len(tokens) == 1 and tokens[0].kind == "quoted" and re.fullmatch(r"[A-Za-z_]\w*", tokens[0].name(), re.ASCII):
         return tokens[0].name()
     return source_of(text, tokens)
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Parts between commas outside parentheses; none of no tokens."""
+    """Split at commas outside parentheses; without tokens the result is empty."""
     parts: list[list[Token]] = [[]] if tokens else []
     depth = 0
     for token in tokens:
@@ -133,7 +133,7 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 class _Arguments:
-    """Expressions and parameters of one index."""
+    """Expressions and parameters of an index."""
 
     def __init__(self, text: str, kind: type[Index], tokens: Sequence[Token], name: Token) -> None:
         self.text, self.kind, self.tokens, self.name = text, kind, tokens, name
@@ -149,11 +149,11 @@ class _Arguments:
         Parameters
         ----------
         part
-            Its tokens.
+            The argument's tokens.
         closing
             The token after it, for errors.
         is_trailing
-            True behind an expression (``city PREFIX(8)``), where an argument is a parameter's value.
+            True after an expression (``city PREFIX(8)``), where every argument is a parameter's value.
         """
         if not part:
             raise self._error(f"expected an argument of {self.name}, got {closing}", [closing])
@@ -187,7 +187,7 @@ class _Arguments:
         self.values[name] = value
 
     def index(self) -> Index:
-        """The specification; what it finds wrong is said at the item."""
+        """Create the specification; its errors are reported at the item's position."""
         most = len(self.places) if self.places and "exprs" not in self.places else len(self.expressions)
         if not self.expressions or len(self.expressions) > most:
             wanted = _count(self.places, "expression") if most else "an expression"
@@ -214,7 +214,7 @@ def _is_literal(tokens: Sequence[Token]) -> bool:
 
 
 def _literal(text: str, tokens: Sequence[Token], expected: str, closing: Token) -> Any:
-    """Value of all of some tokens."""
+    """Parse tokens as one literal; raises StatementError if it is followed by other tokens."""
     end = Token("end", closing.value, closing.span)
     reader = LiteralReader(text, [*tokens, end], 0)
     value = reader.value(expected)
@@ -229,13 +229,13 @@ _VALUES = "a value is a number, a string, TRUE, FALSE, NULL, a name or a list in
 
 
 class LiteralReader:
-    """Reader of a value from a place in some tokens on, the last of which is of kind end."""
+    """Reader of literals from a position in tokens, which must end with a token of kind end."""
 
     def __init__(self, text: str, tokens: Sequence[Token], at: int) -> None:
         self.text, self.tokens, self.at = text, tokens, at
 
     def value(self, expected: str) -> Any:
-        """Number, string, constant, name as a string, or tuple; raises StatementError."""
+        """Read a number, string, constant, name (as a string) or list (as a tuple), or raise StatementError."""
         token = self.tokens[self.at]
         self.at += token.kind != "end"
         following = self.tokens[self.at] if token.kind != "end" else token

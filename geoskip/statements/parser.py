@@ -45,7 +45,7 @@ _OF_PYTHON = ("spark", "path", "table", "store", "encryption")
 
 
 def is_statement(text: str) -> bool:
-    """True if a text begins as a statement on skipping indexes does.
+    """Test whether a text begins like a statement on skipping indexes.
 
     >>> is_statement("/* nightly */ show skipping indexes"), is_statement("DESCRIBE skipping index;")
     (True, False)
@@ -59,7 +59,7 @@ def parse(text: str) -> SkippingStatement:
     Raises
     ------
     StatementError
-        With the position, the line and the way out.
+        With the position, the line and the remedy.
     """
     return _StatementParser(text).statement()
 
@@ -170,7 +170,7 @@ class _StatementParser:
     # --- their parts -------------------------------------------------------------------------------------------------
 
     def target(self) -> StatementTarget:
-        """ON and the dataset."""
+        """Parse ON and a dataset."""
         self.expect("ON")
         first = self.peek()
         if first.kind == "text":
@@ -180,7 +180,7 @@ class _StatementParser:
         return StatementTarget(parts, span=span)
 
     def names(self, expected: str) -> tuple[tuple[str, ...], Span]:
-        """Parts of a name with dots, and where they are."""
+        """Parse a dotted name, and return its parts and its span."""
         taken = [self.next()]
         while taken[-1].is_name() and self.take_sign("."):
             taken.append(self.next())
@@ -190,7 +190,7 @@ class _StatementParser:
         return tuple(token.name() for token in taken), span_of(taken)
 
     def items(self, opening: Token) -> tuple[IndexItem, ...]:
-        """Indexes up to a closing parenthesis."""
+        """Parse the indexes before a closing parenthesis."""
         items: list[IndexItem] = []
         while True:
             part = self.until(lambda token: token.value in (",", ")"))
@@ -201,7 +201,7 @@ class _StatementParser:
                 raise self.error(f"expected ) or a comma, got {self.peek()}", opening.span, "close this parenthesis")
 
     def index(self, part: Sequence[Token]) -> IndexItem:
-        """An index that exists already, by a specification or by its text in quotes or back-quotes."""
+        """Parse an existing index, given by a specification or by its text in quotes or back-quotes."""
         if len(part) == 1 and part[0].kind == "text":
             return IndexItem(None, part[0].string(), part[0].span)
         if len(part) == 1 and part[0].kind == "quoted" and "(" in part[0].value:
@@ -209,7 +209,7 @@ class _StatementParser:
         return parse_item(self.text, part, self.peek())
 
     def options(self) -> dict[str, Any]:
-        """The options of WITH, by name."""
+        """Parse the options of WITH, by name."""
         options: dict[str, Any] = {}
         if not self.take("WITH"):
             return options
@@ -232,7 +232,7 @@ class _StatementParser:
                 raise self.error(f"expected ) or a comma, got {self.peek()}", self.peek().span)
 
     def option(self, name: Token) -> str:
-        """The name of an option: those of geoskip in small letters, others as written."""
+        """Return the name of an option: geoskip's own in lower case, others as written."""
         if name.kind != "text" and not name.is_name():
             raise self.error(f"expected the name of an option, got {name}", name.span, "as in WITH (header = true)")
         key = name.string() if name.kind == "text" else name.name()
@@ -249,7 +249,7 @@ class _StatementParser:
     # --- tokens ------------------------------------------------------------------------------------------------------
 
     def until(self, is_end: Callable[[Token], bool]) -> list[Token]:
-        """Take the tokens before one that ends them outside parentheses."""
+        """Take the tokens before the first one outside parentheses that meets a condition."""
         taken: list[Token] = []
         depth = 0
         while self.peek().kind != "end" and (depth or not is_end(self.peek())):
@@ -259,7 +259,7 @@ class _StatementParser:
         return taken
 
     def _is_called_on(self) -> bool:
-        """True where ON is the column of an item: DROP SKIPPING INDEX on MINMAX ON t."""
+        """Test whether ON is the column of an item, as in DROP SKIPPING INDEX on MINMAX ON t."""
         following = self.tokens[self.at + 1 : self.at + 3]
         return len(following) == 2 and following[1].is_word("ON")
 
@@ -272,7 +272,7 @@ class _StatementParser:
         return token
 
     def take(self, word: str) -> bool:
-        """Take a keyword if it comes next."""
+        """Take a keyword if it is the next token."""
         found = self.peek().is_word(word)
         self.at += found
         return found
@@ -287,16 +287,16 @@ class _StatementParser:
             raise self.error(f"expected {word}, got {self.peek()}", self.peek().span)
 
     def error(self, problem: str, span: Span, way_out: str = "") -> StatementError:
-        """Error at a place, with the form of the statement where there is no other way out.
+        """Create an error at a span; without ``way_out`` it shows the syntax of the statement.
 
         Parameters
         ----------
         problem
-            The expected and the got.
+            The expected token and the actual one.
         span
-            The place.
+            The position in the statement.
         way_out
-            What to write instead.
+            The correction.
         """
         return error_at(self.text, span, problem, way_out or _USAGE.get(self.tokens[0].value.upper(), ""))
 

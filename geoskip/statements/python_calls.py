@@ -23,7 +23,7 @@ _INDEX = re.compile(
 
 
 def in_statements(text: str, target: str = "...") -> str:
-    """Write a message's calls of Python as statements on a target and their items.
+    """Rewrite the Python calls in a message as statements on a target, with its items.
 
     >>> in_statements("towns has no index yet; create one: dataset.create_index(MinMax('column'))", "towns")
     'towns has no index yet; create one: CREATE SKIPPING INDEX ON towns (column MINMAX)'
@@ -36,6 +36,6 @@ def in_statements(text: str, target: str = "...") -> str:
 
 
 def _item(found: re.Match[str]) -> str:
-    """An index in Python as an item."""
+    """Convert an index in Python to an item."""
     inside = re.sub(r"(^|, ?)(['\"])(.*?)\2(?=,|$)", r"\1\3", found[2])
     return f"{found[1].upper()}({inside})"

@@ -17,7 +17,7 @@ _STATES = "index string, state string"
 
 @dataclass(frozen=True)
 class StatementTarget:
-    """A dataset in a statement: the parts of a table's name, or a path."""
+    """Dataset of a statement: the parts of a table's name, or a path."""
 
     parts: tuple[str, ...] = ()
     path: str | None = None
@@ -29,7 +29,7 @@ class StatementTarget:
 
 @dataclass(frozen=True)
 class IndexItem:
-    """An index in a statement: its specification, or its text where it was given as one."""
+    """Index in a statement: its specification, or its text if it was given as text."""
 
     index: Index | None
     text: str
@@ -38,7 +38,7 @@ class IndexItem:
 
 @dataclass(frozen=True)
 class SkippingStatement:
-    """A statement; ``answer`` has the columns of its answer in Spark's DDL, without NOT NULL."""
+    """A statement; ``answer`` has the columns of its result in Spark's DDL, without NOT NULL."""
 
     answer: ClassVar[str]
 
@@ -53,7 +53,7 @@ class TargetStatement(SkippingStatement):
 
 @dataclass(frozen=True)
 class CreateStatement(TargetStatement):
-    """Build indexes; with ``if_not_exists`` those alone that are not in use."""
+    """Build indexes; with ``if_not_exists`` only those that are not in use."""
 
     items: tuple[IndexItem, ...] = ()
     if_not_exists: bool = False
@@ -62,7 +62,7 @@ class CreateStatement(TargetStatement):
 
 @dataclass(frozen=True)
 class RefreshStatement(TargetStatement):
-    """Update the metadata to the files of now."""
+    """Update the metadata to the current files."""
 
     mode: str = "incremental"
     answer: ClassVar[str] = _BUILT
@@ -77,7 +77,7 @@ class RepairStatement(TargetStatement):
 
 @dataclass(frozen=True)
 class OptimizeStatement(TargetStatement):
-    """Merge the parts that refreshes leave."""
+    """Merge the small parts that refreshes write."""
 
     answer: ClassVar[str] = "index string, snapshot bigint"
 
@@ -92,7 +92,7 @@ class VacuumStatement(TargetStatement):
 
 @dataclass(frozen=True)
 class DropStatement(TargetStatement):
-    """Take indexes out of use, all where none is named; with ``if_exists`` those that are in use."""
+    """Take indexes out of use, by default all; with ``if_exists`` indexes not in use are ignored."""
 
     which: tuple[IndexItem, ...] = ()
     if_exists: bool = False
@@ -101,7 +101,7 @@ class DropStatement(TargetStatement):
 
 @dataclass(frozen=True)
 class RestoreStatement(TargetStatement):
-    """Take deleted indexes into use again, all where none is named."""
+    """Take deleted indexes into use again, by default all."""
 
     which: tuple[IndexItem, ...] = ()
     answer: ClassVar[str] = _STATES
@@ -119,7 +119,7 @@ class DescribeStatement(TargetStatement):
 
 @dataclass(frozen=True)
 class ShowStatement(SkippingStatement):
-    """Show the indexes in use of all datasets that the driver has met, or of the tables of a database."""
+    """Show the indexes in use of all datasets that the driver has accessed, or of a database's tables."""
 
     database: tuple[str, ...] = ()
     answer: ClassVar[str] = "dataset string, index string, files bigint, snapshot bigint, built string"

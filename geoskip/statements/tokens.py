@@ -26,13 +26,13 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class Span:
-    """The part of a text from one place to another."""
+    """Span of a text between two positions."""
 
     start: int
     end: int
 
     def pointer(self, text: str) -> str:
-        """Show the line of a text with carets below the span; a long line is cut.
+        """Show the line of a text with carets below the span; a long line is shortened.
 
         >>> print(Span(7, 9).pointer("SELECT it"))
           SELECT it
@@ -65,7 +65,7 @@ class Token:
         return self.value or "the end of the statement"
 
     def is_word(self, *words: str) -> bool:
-        """True of a name that is not quoted and one of these, in any case."""
+        """Test for an unquoted name that equals one of these, ignoring case."""
         return self.kind == "name" and self.value.upper() in words
 
     def is_name(self) -> bool:
@@ -76,7 +76,7 @@ class Token:
         return self.value[1:-1].replace("``", "`") if self.kind == "quoted" else self.value
 
     def string(self) -> str:
-        """Content of a string literal, as Spark reads it; a doubled quote is one."""
+        """Content of a string literal as Spark reads it; a doubled quote is one quote."""
         raw = self.value[0] in "rR"
         quote, body = self.value[raw], self.value[raw + 1 : -1]
         if raw:
@@ -86,7 +86,7 @@ class Token:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Tokens of a text without comments, closed by one of kind end.
+    """Split a text into tokens, without comments; the last token is of kind end.
 
     Raises StatementError for a string, name or comment that is not closed.
     """
@@ -105,7 +105,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def source_of(text: str, tokens: Sequence[Token]) -> str:
-    """Text of some tokens, each gap or comment as one space."""
+    """Text of some tokens, with gaps and comments replaced by one space."""
     parts = [tokens[0].value]
     for before, token in pairwise(tokens):
         parts.append((" " if token.span.start > before.span.end else "") + token.value)
@@ -118,16 +118,16 @@ def span_of(tokens: Sequence[Token]) -> Span:
 
 
 def error_at(text: str, span: Span, problem: str, way_out: str = "") -> StatementError:
-    """Error with the position, the line with carets, and the way out.
+    """Create an error with the position, the line with carets, and the remedy.
 
     Parameters
     ----------
     text, span
-        The statement, and the place in it.
+        The statement, and the span of the error.
     problem
-        The expected and the got.
+        The expected token and the actual one.
     way_out
-        What to write instead; a line of its own.
+        The correction, on a line of its own.
     """
     message = f"{problem} ({span.position(text)})\n{span.pointer(text)}"
     return StatementError(f"{message}\n{way_out}" if way_out else message)

@@ -387,6 +387,14 @@ def test_what_cannot_be_written_is_refused_before_anything_is(
     assert not (tmp_path / "not").exists()
 
 
+@pytest.mark.parametrize("value", ["map(id, 1)", "array(id)", "struct(id)"])
+def test_no_folder_is_named_by_a_value_of_several_parts(places: Any, tmp_path: Path, value: str) -> None:
+    rows = places.selectExpr("*", f"{value} AS parts")
+    with pytest.raises(UnsupportedColumnError, match=r"partition_by=\): parts is of type .*, which no folder"):
+        geoskip.write(rows, tmp_path / "not", layout=Sort("id"), files=2, partition_by="parts")
+    assert not (tmp_path / "not").exists()
+
+
 @pytest.mark.slow
 def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any, places: Any, tmp_path: Path) -> None:
     folder = tmp_path / "twice"

@@ -21,8 +21,16 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
 
-from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError, UnknownColumnError
+from geoskip.errors import (
+    DatasetNotFoundError,
+    GeoskipError,
+    InvalidSpecificationError,
+    StoreError,
+    UnknownColumnError,
+    UnsupportedColumnError,
+)
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.layout.layout_report import RECORDED_SIZE, layout_name, mean_size, with_writes
 from geoskip.layout.specification import Layout
@@ -339,7 +347,7 @@ def _size(files: int | None, file_size: int | str | None) -> int:
 
 
 def _partitions(frame: DataFrame, given: str | Sequence[str]) -> list[str]:
-    """The names of partition columns as the rows have them; raises UnknownColumnError for others."""
+    """The names of partition columns as the rows have them; raises for what names no folder."""
     if not isinstance(given, Iterable) or isinstance(given, bytes | Column):
         raise InvalidSpecificationError(f"write(partition_by=) takes names of columns such as ['day'], got {given!r}")
     wanted = [given] if isinstance(given, str) else list(given)
@@ -355,4 +363,11 @@ def _partitions(frame: DataFrame, given: str | Sequence[str]) -> list[str]:
         raise InvalidSpecificationError(
             f"write(partition_by=) takes each column once, and leaves some for the files, got {wanted}"
         )
+    for name in found:
+        kind = frame.schema[name].dataType
+        if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
+            raise UnsupportedColumnError(
+                f"write(partition_by=): {name} is of type {kind.simpleString()}, which no folder is named by; use "
+                "numbers, texts or times, such as a field of it added as a column"
+            )
     return found
