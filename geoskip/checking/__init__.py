@@ -215,7 +215,7 @@ class CounterExample:
     """A file that is skipped although a row of it matches; printed as a table."""
 
     blame: str
-    """The culprit: the name of a mapping, or of a property and its function."""
+    """The name of the failing mapping, or of a property and its function."""
     why: str
     query: str = ""
     rows: tuple[Mapping[str, Any], ...] = ()
@@ -249,13 +249,13 @@ class Effect:
     name: str
     indexes: dict[str, None] = field(default_factory=dict)
     asked: int = 0
-    """Conditions that were tried."""
+    """Number of conditions that were tried."""
     answered: int = 0
-    """Those for which it had a clause."""
+    """Number of conditions for which it had a clause."""
     trials: int = 0
     skipped: int = 0
     skippable: int = 0
-    """Files without a matching row, of conditions for which it had a clause."""
+    """Number of files without a matching row, over the conditions with a clause."""
 
     def __str__(self) -> str:
         over = f" over {_name_list(list(self.indexes))}" if self.indexes else ""
@@ -281,9 +281,9 @@ class MappingCheck:
     function: str
     counter_example: CounterExample | None
     trials: int
-    """Files that were judged, each once for a condition and mapping."""
+    """Number of files that were tested, counted for each condition and mapping."""
     skipped: int
-    """Files that were skipped, rightly."""
+    """Number of files that were rightly skipped."""
     effects: tuple[Effect, ...] = ()
     problems: tuple[str, ...] = ()
     """Faults that lose no row: queries leave out a mapping that raises or returns no clause."""

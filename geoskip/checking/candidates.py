@@ -167,7 +167,7 @@ def _sort_key(value: Any) -> tuple[bool, bool, Any]:
 _SIMPLE = ("minmax", "valuelist", "gaplist", "prefix", "suffix")
 """The indexes to try for a mapping of an abstract index type."""
 _SMALL: dict[str, tuple[int, ...]] = {"length": (1, 3), "boxes": (1,), "limit": (2,), "gaps": (1,), "origins": (2,)}
-"""Small parameters, which lose information that the defaults keep."""
+"""Small parameters, which lose more information than the defaults."""
 _METRICS = {
     ("string",): ("levenshtein", "hamming"),
     ("bigint",): ("euclidean", "hamming"),

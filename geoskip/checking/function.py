@@ -56,9 +56,9 @@ from geoskip.registry.functions import plain_function
 from geoskip.types import sql_type
 
 ROW_BY_ROW, _SCALAR_PANDAS = (100, 101), 200
-"""Spark's codes of how Python functions are called."""
+"""Spark's codes for ways of calling Python functions."""
 _MOST = 4
-"""Combinations of argument types that are tried."""
+"""Maximum number of combinations of argument types to try."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class FunctionUnderTest:
     arguments: Mapping[str, Sample]
     returns: str
     evaluation: int = 100
-    """Spark's code of how it is called: row by row, or with whole columns of pandas."""
+    """Spark's code for the way of calling it: row by row, or with pandas columns."""
     constants: tuple[Any, ...] = ()
-    """Those in its code and in that of its mappings, near which rows and conditions are tried."""
+    """Constants in its code and in that of its mappings, which rows and conditions should be near."""
 
     def columns(self) -> dict[str, Column]:
         """The arguments as columns."""

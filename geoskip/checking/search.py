@@ -53,7 +53,7 @@ from geoskip.registry.registry import constant_name
 _ROWS, _CALLS, _OTHERS = 80, 4, 3
 _SHRUNK = 400
 _SHRINKING = 10.0
-"""Seconds after which shrinking stops; it takes one at most."""
+"""Seconds after which shrinking stops; it usually takes at most one."""
 
 
 @dataclass(frozen=True)

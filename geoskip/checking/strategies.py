@@ -187,7 +187,7 @@ _OF_TYPE: dict[str, Strategy] = {
 }  # fmt: skip
 
 VALUE_TYPES = tuple(_OF_TYPE)
-"""Spark types that have values of their own, the usual ones first."""
+"""Spark types with a strategy of their own, the usual ones first."""
 
 
 def sample_of(wanted: Any) -> Sample:
@@ -256,9 +256,9 @@ def physical_value(value: Any) -> Any:
 
 _MOST = 60
 _LONGEST = 300
-"""The greatest number in code that is taken as the length of a text."""
+"""The greatest number in code that is treated as the length of a text."""
 _OPERATORS = ("=", "<=>", "<", "<=", ">", ">=", "double", "string", "bigint", "int", "boolean", "date")
-"""Texts of mappings that are no values."""
+"""Strings in mappings that are not values."""
 
 
 def constants_of(functions: Sequence[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from geoskip.cli.messages import in_commands
 from geoskip.errors import GeoskipError
 
 USE, FAULT, INTERRUPTED, PIPE_CLOSED = 2, 3, 130, 141
-"""Exit codes beside 0 and 1: wrong options, a fault found by verify or doctor, Ctrl-C, and a reader that is gone."""
+"""Exit codes other than 0 and 1: wrong options, a fault found by verify or doctor, Ctrl-C, and a closed pipe."""
 
 TRACEBACK = "GEOSKIP_TRACEBACK"
 

@@ -31,7 +31,7 @@ SPARK = "Spark"
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _FORMATS = {"ParquetFileFormat": "parquet", "OrcFileFormat": "orc", "CSVFileFormat": "csv", "JsonFileFormat": "json"}
 _FORMATS |= {"TextFileFormat": "text", "AvroFileFormat": "avro"}
-"""Spark's short names of formats, by the classes that metadata record."""
+"""Spark's short names of formats, by the classes in metadata."""
 
 _PATH = "The dataset: a folder, a file{}; or else --table."
 Dataset_ = Annotated[str, typer.Argument(metavar="PATH", help=_PATH.format(""))]

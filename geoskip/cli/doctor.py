@@ -39,7 +39,7 @@ _EXTRAS = {
     "opensearchpy": ("elasticsearch", "metadata in Elasticsearch or OpenSearch"),
     "hypothesis": ("check", "geoskip.check_mapping"),
 }
-"""Optional packages by their modules: geoskip's extra, and what it is for."""
+"""Optional packages by module: geoskip's extra, and its purpose."""
 _NEEDED = ("numpy", "pyarrow", "pyproj", "rapidfuzz", "shapely")
 
 

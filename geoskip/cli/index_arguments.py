@@ -25,7 +25,7 @@ KINDS = {
     "metricdist": "word, metric=levenshtein",
     "geobox": "lng, lat",
 }
-"""The kinds of geoskip's own indexes, each with an example of what its parentheses hold."""
+"""The kinds of geoskip's own indexes, each with an example of the text in its parentheses."""
 
 _CALL = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _OPENING, _CLOSING, _QUOTES = "([{", ")]}", "'\"`"

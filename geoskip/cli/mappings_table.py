@@ -30,7 +30,7 @@ _ARGUMENTS = {
     "timestampadd": "unit, quantity, timestamp",
     "timestampdiff": "unit, start, end",
 }
-"""Arguments of Spark's functions that PySpark lacks, or has under another name."""
+"""Arguments of Spark's functions that PySpark does not have, or not under this name."""
 _SEDONA = ("st_functions", "st_predicates", "st_constructors")
 
 

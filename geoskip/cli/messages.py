@@ -7,7 +7,7 @@ import shlex
 from contextvars import ContextVar
 
 TABLE: ContextVar[str | None] = ContextVar("TABLE", default=None)
-"""The table that the command names in place of a path."""
+"""The table that the command has in place of a path."""
 
 _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"; or geoskip\.build\(path, \[MinMax\('column'\)\]\) without Spark", ""),
@@ -41,7 +41,7 @@ _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"(has no files to index)$", r"\1; name the folder that holds them"),
     (r"^(there is no index that is \w+( use)?)$", r"\1; geoskip describe PATH shows what there is"),
 )  # fmt: skip
-"""Calls of the Python interface in messages, and what a shell has in their place; in this order."""
+"""Python calls in messages, and their equivalents in the shell; the order matters."""
 
 
 _INDEX = re.compile(

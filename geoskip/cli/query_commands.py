@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from geoskip.report import Report
 
 QUERY = re.compile(r"\s*(select|with|from)\b", re.IGNORECASE)
-"""The beginning of a whole query, where a condition may stand."""
+"""The beginning of a full query in place of a condition."""
 Where = Annotated[
     str, typer.Argument(metavar='"WHERE ..."', help="A condition in Spark's SQL. Without one all files are kept.")
 ]

@@ -16,10 +16,10 @@ from geoskip.vertex_labels import VertexLabel
 __all__ = ["DEEPEST", "Joint", "Part", "UnservedPart", "tests_of", "words_of"]
 
 DEEPEST = 100
-"""Levels of a condition of which parts are looked at."""
+"""Maximum number of levels of a condition."""
 _SUBQUERY = re.compile(r"(?:[\w-]*subquery|list|exists)#\d+(?:, \[[^\]]*\])?(?: \[[^\]]*\])?")
 _NUMBER = re.compile(r"#\d+L?\b")
-"""What Spark appends to the names of columns."""
+"""Suffix that Spark appends to the names of columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Part:
 
     label: VertexLabel
     written: Predicate | None = None
-    """The part in the query's own words, where values of partitions stand in the condition."""
+    """The part as written in the query, if the condition has values of partitions."""
 
     @property
     def clause(self) -> Clause:

@@ -73,7 +73,7 @@ class WhyNot:
 
     scans: tuple[ScanExplanation, ...]
     notes: tuple[str, ...] = ()
-    """Sentences on what the query read beside relations of files."""
+    """Sentences on inputs of the query other than file relations."""
 
     @property
     def rows(self) -> tuple[IndexEffect, ...]:

@@ -60,13 +60,13 @@ from geoskip.vertex_labels import labels_of
 __all__ = ["LabelledCondition", "unserved_reasons"]
 
 _MOST = 8
-"""Sentences of a report."""
+"""Maximum number of sentences of a report."""
 _MOST_DECISIONS = 16
 _MOST_MEMBERS = 2
-"""Members of an OR that are named."""
+"""Maximum number of members of an OR that are reported."""
 _LONGEST_CODE = 200
 _ORDER: tuple[type[Index], ...] = (MinMax, ValueList, Prefix, Suffix, Formatted, MetricDist, GeoBox)
-"""Index types, those first that suit most conditions on columns."""
+"""Index types, in the order in which they suit conditions on columns."""
 
 
 def unserved_reasons(

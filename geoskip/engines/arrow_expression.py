@@ -50,7 +50,7 @@ _TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
 }
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 _MATCH, _SKIP = 0, 1
-"""How a set treats null: as a value, or as one that is in no set."""
+"""Treatment of null in a set: as a value, or as a value that is in no set."""
 
 
 def predicate_of_arrow(

@@ -24,13 +24,13 @@ from geoskip.types import SqlType, sql_type
 
 _DAY = 86_400_000_000
 _EXACT = 2**53
-"""Whole numbers up to here are floats of 64 bits."""
+"""Integers up to here are exact as 64-bit floats."""
 _YEAR_1900 = -2_208_988_800_000_000
 _LAST_NANOSECOND = (2**63 - 1) // 1000
-"""The microsecond of the last time in 64 bits of nanoseconds, in 2262."""
+"""The microsecond of the last time in 64-bit nanoseconds, in 2262."""
 _DIGITS = Context(prec=76)
 NEGATED = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-"""The comparison that is TRUE where the other one is FALSE, but for NaN in IEEE's order."""
+"""The comparison that is TRUE where the other one is FALSE, except for NaN in IEEE's order."""
 
 
 @dataclass(frozen=True)

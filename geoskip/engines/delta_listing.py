@@ -15,9 +15,9 @@ from geoskip.engines.usable_indexes import types_of_schema
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 
 _PARTITIONS = ("int", "bigint", "date", "string")
-"""Types of partition columns whose values decide."""
+"""Types of partition columns that can exclude files."""
 _WIDENED = frozenset(["typeWidening", "typeWidening-preview"])
-"""Features by which files may have floats in a column of doubles: DuckDB would compare them as floats."""
+"""Table features with which files may have floats in a column of doubles, which DuckDB would compare as floats."""
 _MAPPED = "delta.columnMapping.mode"
 
 

@@ -14,7 +14,7 @@ _INSTALL = {
     "pyiceberg": "'geoskip[iceberg]'",
     "pandas": "pandas",
 }
-"""What pip is given where it is not the extra of the package's name."""
+"""Arguments of pip for packages that are not the extra of their own name."""
 
 
 def require_package(package: str, caller: str) -> ModuleType:

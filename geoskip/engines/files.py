@@ -40,7 +40,7 @@ from geoskip.sources.parquet_schema import spark_schema
 from geoskip.stores.base import Store
 
 _MOST_DECISIONS = 64
-"""Decisions for one question: so many different conditions are left by the partitions at most."""
+"""Maximum number of decisions for one condition, if the remaining conditions differ between partitions."""
 _SECONDS = 5.0
 
 
@@ -50,13 +50,11 @@ class File(NamedTuple):
     path: str
     """The full path."""
     size: int
-    """Its bytes."""
+    """Its size in bytes."""
     rows: int | None = None
-    """The number of its rows; None where no metadata know the file."""
+    """Its row count; None if no metadata have the file."""
     partitions: Mapping[str, Any] = {}
-    """The values of its partition columns by name, each int, date or str, None for NULL; the text in the folder's name
-    where the column's type is not known.
-    """
+    """The values of its partition columns: int, date, str, None for NULL; text if the type is unknown."""
 
 
 class KeptFiles(list[File]):
@@ -215,7 +213,7 @@ _TRANSLATORS = {
     "pyarrow": ("arrow_expression", "predicate_of_arrow"),
     "polars": ("polars_expression", "predicate_of_polars"),
 }
-"""Modules and functions that translate conditions, by the packages of these."""
+"""Modules and functions that translate conditions, by package."""
 
 
 def _types_in_a_file(found: FolderListing) -> dict[str, str]:

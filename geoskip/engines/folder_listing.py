@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FOLDER = "_geoskip"
 _THREADS = 8
 _DEEPEST = 64
-"""Levels of folders; symbolic links may lead in circles."""
+"""Maximum depth of folders, since symbolic links may form cycles."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from geoskip.stores.log_files import local_path
 _VERSION = re.compile(r"v(\d+)(\.gz)?\.metadata\.json")
 _METADATA = ".metadata.json"
 _PARTITIONS = ("int", "long", "date", "string")
-"""Types of columns whose values decide, as Iceberg names them."""
+"""Iceberg's types of partition columns that can exclude files."""
 _THREADS = 8
 _EPOCH = date(1970, 1, 1)
 

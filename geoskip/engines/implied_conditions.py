@@ -56,7 +56,7 @@ from geoskip.sources.column_names import quote_if_needed
 from geoskip.types import SqlType, sql_type
 
 _LARGEST = 10_000
-"""Vertices of a condition, beyond which it is left out: XOR doubles what is below it."""
+"""Maximum number of vertices of a condition: XOR duplicates its operands."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 _WORDS = frozenset(["null", "true", "false", "case", "not", "cast", "interval", "exists"])
-"""Words that SQL does not take for a column."""
+"""Words that SQL does not parse as a column."""
 _PASSED = frozenset(["timestamp", "timestamp_ntz"])
-"""Types whose values reach Python functions in the session's time zone."""
+"""Types that are passed to Python functions in the session's time zone."""
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ from geoskip.stores.log_files import local_path
 
 _SUMMARIES = ("_common_metadata", "_metadata")
 _NEEDS_SPARK = ("EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING")
-"""Keys of a field's metadata by which Spark changes what it reads."""
+"""Keys of a field's metadata that change how Spark reads the field."""
 _TICK = 0.05
-"""Seconds by which the time of a folder may lag behind the clock."""
+"""Seconds by which the modification time of a folder may lag behind the clock."""
 
 
 @dataclass(frozen=True)

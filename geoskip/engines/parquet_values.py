@@ -54,9 +54,9 @@ class ReadingRules:
 
     case_sensitive: bool = False
     corrected: bool = True
-    """Take times of files by unknown writers as they are; Spark 3 raises an error for old ones."""
+    """Read times of files by unknown writers unchanged; Spark 3 raises an error for old ones."""
     widens: bool = True
-    """Read narrower types of a file as the dataset's; Spark 3 raises an error."""
+    """Read a file's narrower types as the dataset's; Spark 3 raises an error."""
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ _RESULTS: Mapping[str, tuple[type, ...]] = {
     "string": (str,), "binary": (bytes, bytearray), "boolean": (bool,), "double": (float,), "float": (float,),
     "int": (int,), "bigint": (int,), "smallint": (int,), "tinyint": (int,), "date": (dt.date,),
 }  # fmt: skip
-"""Python's types of the results that Spark takes as they are."""
+"""Python types of results that Spark takes without conversion."""
 
 
 def call_function(call: Call, arguments: Sequence[pa.Array | Literal], rows: int) -> pa.Array:

@@ -38,7 +38,7 @@ _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 _INTEGER = re.compile(r"-?\d{1,18}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TEXT = re.compile(r"(?!nan$|inf$|infinity$|true$|false$|null$)[A-Za-z][^\d:]*", re.IGNORECASE)
-"""Values that are no number, date or time in anybody's notation, so that a column which has one is of texts."""
+"""Values that no reader can parse as a number, date or time, so their column has the type string."""
 _TYPED = ("int", "bigint", "date", "string")
 Folders = np.ndarray[Any, np.dtype[np.int32]]
 

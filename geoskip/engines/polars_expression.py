@@ -49,12 +49,12 @@ _ROW_BY_ROW = frozenset(
     }.items()
     for name in names.split()
 )
-"""Functions that are not used, or not always, but leave the rest of an expression to be used."""
+"""Functions that are unknown (in part), but work row by row, so that the rest of an expression can be used."""
 _TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {"StartsWith": StartsWith, "EndsWith": EndsWith}
 _CLOSED = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
 _MICROSECONDS = {"Milliseconds": Fraction(1000), "Microseconds": Fraction(1), "Nanoseconds": Fraction(1, 1000)}
 _COARSEST = 1000
-"""A column may have milliseconds, to which a literal is cut."""
+"""The coarsest unit of a column is milliseconds; a literal is truncated to it."""
 _SIGNED = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
 _WHOLE = frozenset({*_SIGNED, "UInt8", "UInt16", "UInt32", "UInt64", "Int128"})
 _DIGITS = Context(prec=76)

@@ -100,7 +100,7 @@ _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970."""
 
 _ENCODED = re.compile(r"[^\w/.!~*'():@&=+$,;\-\u00a1-\U0010ffff]|[\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
-"""What java.net.URI percent-encodes: ASCII but letters, digits and these signs, control characters, and spaces."""
+"""Characters that java.net.URI encodes: ASCII except letters, digits and these signs; control characters; spaces."""
 
 Columns = dict[str, pa.Array]
 

@@ -21,7 +21,7 @@ _FORM = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?)?(
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _MICROSECONDS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 UNITS = ("year", "quarter", "month", "week", "day")
-"""Units of which all engines agree where they begin: weeks on Mondays."""
+"""Units with the same start in all engines: weeks start on Mondays."""
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,9 @@ READ_ALIKE = {
     "spark.sql.parquet.int96RebaseModeInRead": ("corrected", "exception"),
     "spark.sql.parquet.datetimeRebaseModeInRead": ("corrected", "exception"),
 }
-"""Values of Spark's settings under which it reads what every other reader does."""
+"""Values of Spark's settings with which it reads the same values as other readers."""
 _FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz": -2_208_988_800_000_000}
-"""The first values (1582-10-15 and 1900-01-01) of which Spark's two calendars agree in every zone."""
+"""The first values (1582-10-15 and 1900-01-01) on which Spark's two calendars agree in every zone."""
 Agreed = Callable[[Call], bool]
 
 

@@ -42,17 +42,17 @@ __all__ = ["plot_map"]
 Window = tuple[float, float, float, float]
 """West, south, east, north."""
 Rows = Callable[[Sequence[str], int], list[tuple[Any, ...]]]
-"""The values of some expressions for so many of the rows that matched, at most."""
+"""Function from expressions and a maximum number of rows to the values for matching rows."""
 
 KEPT, SKIPPED, SHAPE, ROWS = "#d55e00", "#0072b2", "#111111", "#111111"
 SEA, LAND, COAST = "#e9eff4", "#fbfaf6", "#a9adb0"
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT = 9.0, 3.5, 9.0
-"""Inches."""
+"""In inches."""
 _MOST_LAYERS = 4.0
 _LEAST_BOX = 0.004
-"""Of the map's width."""
+"""As a share of the map's width."""
 _ROOM = 0.6
-"""What a map shows around what it is about, of that one's size."""
+"""The margin of a map, as a share of the size of the query's region."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Picture:
     limits: list[Limit]
     rows: Sequence[BaseGeometry] = ()
     more: bool = False
-    """Are there more matching rows than those drawn?"""
+    """True if there are more matching rows than those drawn."""
 
     @classmethod
     def of(cls, decision: Decision, geobox: GeoBox, kept: Sequence[str], skipped: Sequence[str]) -> Picture:
@@ -244,7 +244,7 @@ class _Style:
     width: float = 0.0
     marker: str = "o"
     size: float = 60.0
-    """Of points, in square points of print."""
+    """Size of points, in square typographic points."""
     alpha: float | None = None
 
 

@@ -34,10 +34,10 @@ class FileBoxes:
     kept: Boxes
     skipped: Boxes
     kept_without: int
-    """Files that were kept and have no box: of unknown content, or without a geometry."""
+    """Number of kept files without a box: of unknown content, or without a geometry."""
     kept_files: NDArray[np.int64]
     skipped_files: NDArray[np.int64]
-    """The file of each box, by its number in the snapshot."""
+    """The number of each box's file in the snapshot."""
 
 
 @dataclass(frozen=True)

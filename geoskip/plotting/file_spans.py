@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 _LEAST = 0.004
-"""Width of the narrowest span, as a share of the axis: a file with one value is seen too."""
+"""Width of the narrowest span, as a share of the axis, so that a file with one value is visible."""
 _LABEL = 18
 """Characters of a text on an axis."""
 _SECONDS = 86_400e6

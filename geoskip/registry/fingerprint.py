@@ -76,14 +76,14 @@ def _key(function: Any) -> tuple[int, ...]:
 
 _known: _ByObject[str] = _ByObject()
 _stated: _ByObject[str] = _ByObject()
-"""The versions that authors stated."""
+"""The declared versions."""
 _undigested: dict[str, list[Any]] = {}
-"""Functions whose version was stated and whose content nobody has asked for yet, by the name of their code."""
+"""Functions with a declared version and without a computed digest, by the name of their code."""
 _versions: dict[str, Any] = {}
-"""Functions whose version was stated, by what their identity is without it."""
+"""Functions with a declared version, by their identity without the version."""
 
 UNIDENTIFIED = "#unidentified"
-"""End of the implementation of a function whose versions cannot be told apart."""
+"""Suffix of the implementation of an unidentifiable function."""
 
 
 class Unidentifiable(InvalidSpecificationError):
@@ -272,7 +272,7 @@ def _function(function: types.FunctionType, seen: Seen, depth: int) -> Iterator[
 
 
 _OF_EVERY_FUNCTION = ("__wrapped__",)
-"""A name that wrappers add for people: what they call they hold by themselves."""
+"""An attribute that wrappers add for introspection; they refer to the wrapped function themselves."""
 
 
 def _is_in_its_module(function: types.FunctionType) -> bool:

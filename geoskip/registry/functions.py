@@ -99,7 +99,7 @@ SPELLINGS = {
     "regexp": "rlike",
     "regexp_like": "rlike",
 }
-"""Other spellings of Spark's own functions: an index over ``char_length(s)`` meets ``length(s)``, of one class."""
+"""Synonyms of Spark's own functions: an index over ``char_length(s)`` serves ``length(s)``, of the same class."""
 
 
 @dataclass

@@ -93,7 +93,7 @@ class _ByFunction(Generic[T]):
     def __init__(self, parent: _ByFunction[T] | None = None) -> None:
         self._found: dict[str, tuple[tuple[int, T], ...]] = dict(parent._found) if parent else {}
         self.newest = -1
-        """The place of what was added last."""
+        """The position of the newest declaration."""
 
     def add(self, functions: Iterable[Reference], thing: T) -> None:
         place = self.newest = next(_places)
@@ -135,7 +135,7 @@ class Registry:
         self.mappings: dict[str, Mapping] = dict(parent.mappings) if parent else {}
         self.properties: list[FunctionProperties] = list(parent.properties) if parent else []
         self.quarantine: dict[str, str] = dict(parent.quarantine) if parent else {}
-        """What is left out of queries, by its name, and why."""
+        """Mappings, declarations and indexes that queries do not use, by name, with the reason."""
         self._names: _ByFunction[str] = _ByFunction(parent._names if parent else None)
         self._constants: _ByFunction[ConstantDeclaration] = _ByFunction(parent._constants if parent else None)
         self._denotations: _ByFunction[DenotationDeclaration] = _ByFunction(parent._denotations if parent else None)

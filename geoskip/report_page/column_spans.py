@@ -27,7 +27,7 @@ _MOST_COLUMNS = 6
 _LEAST = 4.0
 """Width of the narrowest span."""
 _FAR = 0.02
-"""The share of the files that may lie beyond each end of the axis."""
+"""The share of the files that may be beyond each end of the axis."""
 _LABEL = 28
 """Characters of a text below a picture."""
 
@@ -42,9 +42,9 @@ class ColumnPicture:
     high: str
     figures: Clustering
     drawn: int
-    """Files that are drawn, of those with a value."""
+    """Number of files drawn, out of those with a value."""
     is_cut: bool
-    """True if some files lie beyond the ends of the axis."""
+    """True if some files are beyond the ends of the axis."""
 
 
 def pictures_of(scan: Scan) -> list[ColumnPicture]:

@@ -15,7 +15,7 @@ class Markup(str):
 
 
 Child = str | int | None | Iterable["Child"]
-"""An element, a text, nothing, or several of these."""
+"""An element, a text, None, or several of these."""
 
 
 def element(tag: str, /, *inside: Child, **attributes: str | int | bool | None) -> Markup:

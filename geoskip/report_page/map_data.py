@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_BOXES = 60_000
 _MOST_NAMES = 10_000
 _MOST_POINTS = 10_000
-"""Of the query's shapes, of the borders around them, and of those further away."""
+"""Maximum number of points of the query's shapes, of nearby borders and of distant ones."""
 _MOST_ROUNDS = 16
 _MOST_LAYERS = 4.0
 _OPACITY = {"kept": 0.25, "skipped": 0.12}
@@ -40,10 +40,10 @@ class ScanMap:
     index: str
     json: str
     boxes: int
-    """Boxes of all files; some are left out where there are very many."""
+    """Number of boxes of all files; only some are drawn if there are very many."""
     drawn: int
     kept_without: int
-    """Kept files without a box."""
+    """Number of kept files without a box."""
     has_query: bool
     """True if the query's shape or limits are drawn."""
 

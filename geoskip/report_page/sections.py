@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST_TREES = 3
 _MOST_NAMES = 200
 _MOST_BELOW = 60
-"""Children of one vertex that are shown."""
+"""Maximum number of shown children of a vertex."""
 
 
 def headline(read: Report | Scan) -> str:

@@ -202,18 +202,18 @@ EQUIVALENT: tuple[Callable[[Predicate], Predicate | None], ...] = (
     composed.struct,  # struct(a, b) = struct(1, 2)      a <=> 1 AND b <=> 2
     like_without_wildcards,  # s LIKE 'a'                s = 'a'
 )
-"""Rules in the order in which they are tried; the first that answers counts."""
+"""Rules in the order in which they are tried; only the first that matches is used."""
 
 DECLARED: tuple[Callable[[Predicate], Predicate | None], ...] = (
     invert,  # f(x) = 5     x IN (inverse(5))
     need_arguments,  # f(x) = 5     x IS NOT NULL
 )
-"""Rules from what users declared of functions (:func:`geoskip.declare`); they may call users' functions."""
+"""Rules for the properties that users declare (:func:`geoskip.declare`); they may call users' functions."""
 
 IMPLIED: tuple[Callable[[Predicate, Sequence[Predicate]], Predicate | None], ...] = (
     days,  # ts >= TIMESTAMP '2024-04-01 12:00:00'     CAST(ts AS date) >= DATE '2024-04-01'
 )
-"""Rules that look for conditions on the indexed expressions; all that answer count, as do those of DECLARED."""
+"""Rules that derive conditions on the indexed expressions; all that match are used, as are those of DECLARED."""
 
 
 def canonical(

@@ -28,11 +28,11 @@ class FileRelation(Reader):
     root: str
     """URI of the folder that identifies the dataset and holds its metadata."""
     table: str = ""
-    """The table format that lists the files, none of which ever changes; empty for folders of files."""
+    """The table format that lists the files, which then never change; empty for folders of files."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Columns and their fields as the table names them, by their names in the files; empty where these are the same."""
+    """The table's names of columns and their fields, by their names in the files; empty if these are equal."""
     by_id: bool = False
-    """Whether columns are found by ids in the files, which may have any names."""
+    """Whether columns are found by field id, so that files may use any names."""
 
     def texts_of(self, index: Index) -> list[str]:
         """Texts of an index's expressions, with the table's current column names; see :func:`texts_of`."""
@@ -172,9 +172,9 @@ def calls_python(index: Index) -> bool:
 
 
 _THROUGH_PANDAS = frozenset(["eval:101", "eval:200", "eval:204"])
-"""Spark's codes of plain functions through Arrow, and of functions of pandas columns and of iterators of them."""
+"""Spark's codes of plain functions with Arrow, of functions of pandas columns, and of iterators of these."""
 _OWN = ("python:udf_mappings.", "python:geoskip.")
-"""Functions that accept a float in place of a whole number."""
+"""Functions that accept a float in place of an integer."""
 
 
 def _through_pandas(call: Call) -> Predicate | None:

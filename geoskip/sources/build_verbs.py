@@ -30,14 +30,14 @@ from geoskip.stores.base import Store
 
 T = TypeVar("T")
 _PASSES = 2
-"""Passes over files that arrived during a build; what a steady writer adds later is left to the next refresh."""
+"""Passes over files that arrived during a build; files that are added later are left to the next refresh."""
 
 
 class BuildAccess(DatasetAccess, Protocol):
     """A dataset whose files an engine lists and reads."""
 
     built: BuiltRows
-    """All that was read so far."""
+    """Results of all files read so far."""
 
     @property
     def name(self) -> str:
@@ -296,9 +296,9 @@ class BuildReport:
     details: Mapping[str, str] = field(default_factory=dict)
     """Remarks of indexes on their summaries: of Hybrid, how many are lists and how many filters."""
     not_built: tuple[str, ...] = ()
-    """Reasons why indexes of the metadata could not be read here: files that are new have no summaries of them."""
+    """Reasons why indexes of the metadata could not be read here: new files have no summaries of them."""
     layout: str = ""
-    """The recorded layout, and how many files overlap others of it; empty where none is recorded."""
+    """The recorded layout, and the number of files that overlap others; empty if no layout is recorded."""
 
     def __str__(self) -> str:
         size = size_of(self.bytes)

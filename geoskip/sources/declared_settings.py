@@ -25,9 +25,9 @@ class Setting:
     default: str
     meaning: str
     wanted: str
-    """Values that are accepted, as an error names them."""
+    """The accepted values, as described in errors."""
     accepts: Callable[[str], bool]
-    """Test of a value without white space around it."""
+    """Test of a value without surrounding white space."""
 
 
 def parse_number(text: str) -> float | None:

@@ -24,13 +24,13 @@ from geoskip.stores.log_files import local_path
 Json = Mapping[str, Any]
 
 DEFAULT_OF = "default of "
-"""Prefix of existence defaults, which older files read: ALTER TABLE ... ADD COLUMN c INT DEFAULT 5."""
+"""Prefix of existence defaults, which are read from older files: ALTER TABLE ... ADD COLUMN c INT DEFAULT 5."""
 ID_OF = "field id of "
-"""Prefix of Parquet's field ids, by which Spark finds columns where a schema has them."""
+"""Prefix of Parquet field ids, by which Spark finds columns if a schema has ids."""
 PLACE_OF = "place of "
-"""Prefix of the positions of columns in the schema, for formats whose files may lack names."""
+"""Prefix of the positions of columns in the schema, for formats with files that may lack names."""
 DEFINITION_OF = "definition of "
-"""Prefix of index types, whose value identifies the code that makes their summaries."""
+"""Prefix of index types; the value identifies the code that creates their summaries."""
 
 _PARQUET = (
     "spark.sql.parquet.binaryAsString",

@@ -27,9 +27,9 @@ TIMES_AGREE = -2_208_988_800 * 10**6
 """The microsecond (1900-01-01) from which rebased timestamps agree in all zones."""
 
 _ORDERS_BYTES = re.compile(r"parquet-cpp-arrow|parquet-mr version (1\.1\d|[2-9])")
-"""Writers whose statistics order texts by unsigned bytes and decimals as numbers, and are not truncated.
+"""Writers that order text statistics by unsigned bytes and decimals as numbers, and do not truncate them.
 
-Other writers compared signed bytes, or keep a prefix of long values.
+Other writers compared signed bytes, or store a prefix of long values.
 """
 
 
@@ -191,7 +191,7 @@ def _bounds(statistics: Any, reading: _Decoder | None, footer: Footer) -> tuple[
 
 
 _Decoder = Callable[[Any], Any]
-"""Converts a value of statistics to a value as builds have it."""
+"""Converts a value of statistics to the form of values in builds."""
 
 
 def _decoder(kind: pa.DataType) -> _Decoder | None:

@@ -22,7 +22,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.stores.log_files import local_path
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""The value of NULL in the name of a partition's folder."""
+"""The name of NULL in partition folders."""
 _SUMMARIES = "/_(common_)?metadata$"
 _TICK_MS = 20
 """Clocks of local file systems advance every 4 to 10 ms."""

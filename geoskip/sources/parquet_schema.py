@@ -17,7 +17,7 @@ _WRITTEN_BY_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 _SIGNED = {8: "byte", 16: "short", 32: "integer", 64: "long"}
 _UNSIGNED = {8: "short", 16: "integer", 32: "long", 64: "decimal(20,0)"}
 _DIGITS = {"INT32": 9, "INT64": 18}
-"""The most digits of decimals, by physical type."""
+"""Maximum number of digits of decimals, by physical type."""
 _MOST_DIGITS = 38
 
 

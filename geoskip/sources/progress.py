@@ -16,7 +16,7 @@ _PACE = 10.0
 """Seconds between the lines of a log."""
 
 Show = Callable[[int, int | None], None]
-"""Takes the number of finished parts, and of all parts; None while that is unknown."""
+"""Takes the number of finished parts and of all parts, or None if that is unknown."""
 
 
 @contextmanager

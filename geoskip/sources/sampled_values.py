@@ -22,7 +22,7 @@ from geoskip.sources.listed_files import ListedFile
 _FILES = 64
 _LEAST_FILES = 8
 _BYTES = 256 << 20
-"""Bytes that the files of a sample have together, unless they would be fewer than eight."""
+"""Maximum bytes of the files in a sample, unless it would have fewer than eight files."""
 _IN_THE_DRIVER = 16 << 20
 """Bytes of files that the driver reads in about the time that a job takes."""
 _ROWS = 4096

@@ -76,7 +76,7 @@ def _number(settings: Mapping[str, Any], name: str) -> float:
 # --- Spark's settings -------------------------------------------------------------------------------------------------
 
 CHANGED = "spark.sql.*"
-"""Key of a request's settings that holds, as JSON, those with other values than their defaults."""
+"""Key of a request's settings for the JSON of those that differ from their defaults."""
 SETTINGS_OF = "settings of "
 """Prefix of the name of a recorded dependency on settings; the scopes follow."""
 EXPRESSIONS = "expressions"
@@ -240,7 +240,7 @@ def settings_difference(then: str, now: str) -> str | None:
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _ASSUMED = "4.0.0"
-"""Version of Spark where none is installed."""
+"""Version of Spark if none is installed."""
 
 
 @cache

@@ -28,15 +28,15 @@ class VerifyResult:
     indexes: tuple[str, ...]
     """Indexes that were compared."""
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Files whose summaries contradict their data, with the indexes concerned."""
+    """Files with summaries that contradict their data, with the indexes."""
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Indexes whose summaries cannot be read, with the reason."""
+    """Indexes with unreadable summaries, with the reason."""
     passed_over: Mapping[str, str] = field(default_factory=dict)
     """Indexes that could not be compared, and files that could not be read, with the reason."""
     uncovered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Files without summaries of some indexes, which were deleted while the files were indexed: they are read."""
+    """Files without summaries of some indexes, which were deleted when the files were indexed: they are read."""
     unindexed: int = 0
-    """Number of files that are new or changed since they were indexed, or were left out: queries read them."""
+    """Number of files that are new, changed or not indexed: queries read them."""
 
     @property
     def ok(self) -> bool:

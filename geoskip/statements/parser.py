@@ -31,17 +31,17 @@ STATEMENTS = (
     rf"(?i){_BLANK}*(?:(?:CREATE|DROP|SHOW|EXPLAIN){_BLANK}+SKIPPING\b"
     rf"|(?:DESCRIBE|DESC|REFRESH|OPTIMIZE|VACUUM|RESTORE|REPAIR){_BLANK}+SKIPPING{_BLANK}+INDEX{_BLANK}+[^\s;])"
 )
-"""Beginnings of statements, for the regular expressions of Python and Java.
+"""Beginnings of statements, as a regular expression for Python and Java.
 
-Spark describes a column ``index`` of a table ``skipping`` by ``DESCRIBE skipping index``, and Delta restores a table of
-that name; no other SQL begins so.
+``DESCRIBE skipping index`` is Spark's statement for a column ``index`` of a table ``skipping``, and Delta restores a
+table of that name; no other SQL begins in this way.
 """
 _STATEMENT = re.compile(STATEMENTS)
 _MODES = ("INCREMENTAL", "FULL", "QUICK")
 _OWN_OPTIONS = ("metadata", "auto_refresh", "format")
-"""Options that are geoskip's; the others are the reader's."""
+"""geoskip's own options; all others are options of the reader."""
 _OF_PYTHON = ("spark", "path", "table", "store", "encryption")
-"""Arguments of :func:`geoskip.dataset` that are no options of a statement."""
+"""Arguments of :func:`geoskip.dataset` that are not options of a statement."""
 
 
 def is_statement(text: str) -> bool:

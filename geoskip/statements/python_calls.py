@@ -15,7 +15,7 @@ _STATEMENTS = (
     (r"vacuum_index\(\)", "VACUUM SKIPPING INDEX ON {}"),
     (r"repair\(\)", "REPAIR SKIPPING INDEX ON {}"),
 )
-"""Calls of the Python interface, and the statements in their place; in this order."""
+"""Python calls in messages, and the equivalent statements; the order matters."""
 _INDEX = re.compile(
     r"\b(MinMax|GapList|ValueList|BloomFilter|Hybrid|Prefix|Suffix|Formatted|MetricDist|GeoBox)"
     r"\(((?:[^()]|\([^()]*\))+)\)"
