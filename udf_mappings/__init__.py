@@ -46,7 +46,7 @@ class PlainFunction:
     function: Callable[..., Any]
     returns: str
     vectorised: ClassVar[None] = None
-    """It has no form that takes whole columns."""
+    """There is no form for whole columns."""
 
 
 def offered(table: dict[str, PlainFunction], returns: str) -> Callable[[F], F]:

@@ -55,7 +55,7 @@ from udf_mappings.sedona import functions as sedona
 
 FUNCTIONS: dict[str, PlainFunction] = {}
 HIGHEST_LATITUDE = 85.0
-"""Beyond it a cell in the plane of longitude and latitude may hold a pole, and is no polygon there."""
+"""Beyond this latitude a cell may contain a pole, and then it is no polygon in longitude and latitude."""
 
 
 def is_cell(cell: Any) -> bool:

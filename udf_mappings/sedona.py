@@ -40,7 +40,7 @@ UNMOVED = (
     *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
     *("ST_ForcePolygonCW", "ST_ForcePolygonCCW", "ST_ForceRHR", "ST_AddMeasure"),
 )
-"""Functions whose value has the box of their argument."""
+"""Functions with results that have the box of their argument."""
 PARTS = (
     *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN"),
     *("ST_Points", "ST_PointOnSurface"),
@@ -49,12 +49,12 @@ PARTS = (
     *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakeValid"),
     *("ST_Multi", "ST_ForceCollection", "ST_UnaryUnion", "ST_BuildArea", "ST_Polygonize", "ST_CollectionExtract"),
 )
-"""Functions whose value lies in the box of their argument."""
+"""Functions with results inside the box of their argument."""
 MADE_OF_TEXT_OR_NUMBERS = (
     *("ST_Point", "ST_GeomFromText", "ST_GeomFromWKT", "ST_GeomFromWKB", "ST_GeomFromGeoJSON"),
     *("ST_PolygonFromEnvelope", "ST_MakeEnvelope", "ST_MakePoint", "ST_GeometryFromText"),
 )
-"""Functions of constants whose value does not depend on the implementation."""
+"""Functions with results that do not depend on the implementation, for constants."""
 
 Pair = tuple[GeometryThroughIndex, Any, bool]
 
@@ -90,7 +90,7 @@ def sides(call: Call, index: GeoBox) -> Pair | None:
 # ---- predicates
 
 Fact = Callable[[GeometryThroughIndex, Any, bool], Clause | None]
-"""The clause from the geometry as the index knows it, the constant, and True where the geometry comes first."""
+"""Returns the clause for the geometry through the index, the constant, and True if the geometry is first."""
 RELATIONS: dict[str, tuple[Fact, Fact | None]] = {
     # Touch: each of these needs a common point, so the row's box meets the constant.
     # Inside, negated: if the box of a valid row lies in the constant, the row is covered by it, and so intersects it.
@@ -116,7 +116,7 @@ RELATIONS: dict[str, tuple[Fact, Fact | None]] = {
     "ST_Equals": (lambda g, shape, first: g.equals(shape), None),
     "ST_OrderingEquals": (lambda g, shape, first: g.encloses(shape), None),
 }
-"""What follows where a predicate is TRUE, and where it is FALSE, if anything."""
+"""For each predicate the clause for TRUE, and for FALSE, if any."""
 _EXCHANGED = {"st_within": "st_contains", "st_coveredby": "st_covers"}
 _FACTS = {name.lower(): facts for name, facts in RELATIONS.items()}
 

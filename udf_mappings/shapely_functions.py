@@ -293,7 +293,7 @@ _OF_OPTIONAL_LAST: tuple[tuple[str, str, str, Body], ...] = (
     ("ST_DWithin", f"{_TWO} number flag", "flag", _dwithin),  # in units of the coordinates, or metres on the spheroid
     ("ST_DistanceSphere", f"{_TWO} number", "number", _sphere),  # of points, or of the centroids of others
 )
-"""Functions whose last argument may be left out."""
+"""Functions with an optional last argument."""
 
 for _optional, _rows in enumerate((_REGULAR, _OF_OPTIONAL_LAST)):
     for _name, _takes, _returns, _body in _rows:

@@ -31,7 +31,7 @@ from geoskip.types import sql_type
 from udf_mappings import catalyst, equality
 
 BEGINNINGS = (MinMax, Prefix)
-"""Index types over the beginnings of texts."""
+"""Index types for prefixes of texts."""
 
 
 def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None]) -> Clause | None:
@@ -195,10 +195,10 @@ _FORMATS = {
     "yyyy-MM-dd HH": "%Y-%m-%d %H",
     "yyyyMMddHH": "%Y%m%d%H",
 }
-"""Spark's formats that name one stretch of time each, and Python's spelling."""
+"""Spark's formats that each determine one period, with Python's equivalents."""
 _DAY = 86_400_000_000
 _OLD = -2_177_452_800_000_000
-"""1901, before which the formatters of other calendars may have other clocks too."""
+"""1901; for earlier times formatters of other calendars may use other offsets, too."""
 
 
 @maps(*catalyst("DateFormatClass", "date_format"), index=(MinMax, GapList))

@@ -169,7 +169,7 @@ def _trim_clause(node: Predicate, index: Index, test: Callable[[Predicate, str],
 # ---- upper and lower case
 
 _CASED, _CASED_IN_ENTRIES = 3, 4
-"""Letters whose spellings are all tried, with bounds and with entries: each letter doubles them."""
+"""Numbers of letters with all their spellings tried, for bounds and for entries: each letter doubles the spellings."""
 _CHARACTERS = 16
 
 

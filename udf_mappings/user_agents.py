@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, PlainFunction] = {}
 CRAWLER = "Spider"
 """The device of crawlers."""
 DIGITS = tuple("0123456789")
-"""First characters of the version in a name."""
+"""First characters of a version in a name."""
 
 
 @offered(FUNCTIONS, "string")

@@ -21,7 +21,7 @@ from tests.conftest import same_as_off
 from tests.support.cluster import PATIENCE, session_on
 
 OWN = "def own_family(agent):\n    return agent.partition('Gecko) ')[2].partition('/')[0]\n"
-"""The text of ``own_extractors``, a module of a user's own."""
+"""The source of ``own_extractors``, a user-defined module."""
 PLAIN: dict[Index, str] = {MinMax("a"): "a = 15", ValueList("word"): "word = 'bbbbbbbbb3'"}
 GEOMETRIES: dict[Index, str] = {
     GeoBox("lng", "lat"): "ST_DistanceSphere(ST_Point(lng, lat), ST_Point(20.0, 0.0)) < 100000"
@@ -29,7 +29,7 @@ GEOMETRIES: dict[Index, str] = {
 DISTANCES: dict[Index, str] = {MetricDist("word", metric="levenshtein"): "levenshtein(word, 'bbbbbbbbb1') <= 1"}
 AGENTS: dict[Index, str] = {Formatted("agent", extract="agent_family"): "agent_family(agent) LIKE 'Chrome%'"}
 OWN_AGENTS: dict[Index, str] = {Formatted("agent", extract="own_family"): "own_family(agent) = 'Chrome'"}
-"""Indexes, each with a condition by which it leaves the second of the files, or the one with its browser."""
+"""Indexes, each with a condition for which only one file is read."""
 
 
 def four_files(root: Path) -> Path:

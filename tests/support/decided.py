@@ -23,7 +23,7 @@ VALUES: dict[str, Sequence[Any]] = {
     "string": [f"c{n:02}" for n in range(40)],
     "timestamp": range(40),
 }
-"""The values of every column of a type, ten a file, unless a test gives others."""
+"""Values of every column by type, ten for each file, unless a test has others."""
 
 
 def decision(predicate: Predicate, indexes: Sequence[Index], *, files: int = 4, usable: bool = True) -> Decision:

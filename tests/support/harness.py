@@ -63,7 +63,7 @@ POOLS: dict[str, list[Any]] = {
 
 
 Kind = Callable[[str], Index | None]
-"""The index over a column, by its name; None where there is none. Over several columns: one of them stands for all."""
+"""Creates the index over a column by name, or None. For several columns one of them represents all."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class World:
     files: list[list[dict[str, Any]]]
     lost: set[tuple[int, str]] = field(default_factory=set)
     cut: int = 1
-    """Rows in the first part of each file: summaries are merged from parts."""
+    """Number of rows in the first part of each file: summaries are merged from parts."""
     kinds: tuple[Kind, ...] = (MinMax,)
 
     @functools.cached_property

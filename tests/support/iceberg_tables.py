@@ -10,7 +10,7 @@ from geoskip import ValueList
 from tests.conftest import rows_of
 
 ODD = ValueList("temp % 7")
-"""Values that Iceberg's own skipping knows nothing of: its bounds are those of columns."""
+"""Values that Iceberg's own skipping does not support: its bounds are those of columns."""
 MODES = [("2", "merge-on-read"), ("3", "merge-on-read"), ("2", "copy-on-write")]
 """Position deletes, deletion vectors, rewritten files."""
 

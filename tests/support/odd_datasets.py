@@ -16,7 +16,7 @@ from tests.support.indexed_files import write_indexed
 FILES = 12
 _ROWS = 8
 _UNREAD = ("ns", "st", "u8")
-"""Nanoseconds, nested fields and unsigned bytes have no metadata here."""
+"""Columns without metadata here: nanoseconds, nested fields and unsigned bytes."""
 
 
 def odd_dataset(folder: Path) -> Path:

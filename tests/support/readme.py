@@ -28,7 +28,7 @@ __all__ = ["GUIDES", "README", "blocks", "matches", "run"]
 
 README = Path(__file__).parents[2] / "README.md"
 GUIDES = tuple(sorted((README.parent / "examples" / "guides").glob("*.md")))
-"""Pages whose blocks continue those of the README."""
+"""Pages with blocks that continue those of the README."""
 _BLOCK = re.compile(r"^```(python|shell)\n(.*?)^```\n+(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 _SHELL = 'set -o pipefail; geoskip() {{ {python} -m geoskip "$@"; }}; exec 2>&1; {code}'
 _VARYING = re.compile(r"~[\d.,]+ (m?s|B|[KM]iB)\b")

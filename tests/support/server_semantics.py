@@ -21,7 +21,7 @@ from geoskip.stores.search.queries import KeyField
 __all__ = ["Documents", "clauses", "compare", "documents_of", "matches"]
 
 Documents = tuple[list[dict[str, Any]], dict[str, KeyField]]
-"""The documents of some files, and where the keys of each index are."""
+"""The documents of some files, and the fields with the keys of each index."""
 
 
 def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:

@@ -122,4 +122,4 @@ SHAPES: dict[str, tuple[str, Kept]] = {
     "hint": ("SELECT /*+ REPARTITION(2) */ id FROM t WHERE temp > 25", [(2, 4)]),
     "no filter": ("SELECT count(*) FROM t", [(4, 4)]),
 }
-"""What it is -> the SQL, and of each scan of ``t`` the files kept and in all."""
+"""For each shape its SQL, and for each scan of ``t`` the number of files kept and in total."""
