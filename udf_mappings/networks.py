@@ -4,8 +4,8 @@
 of an address is decided value by value by ``ValueList("ip")``, without a mapping.
 
 An IPv4 address is the IPv6 address ``::ffff:a.b.c.d`` (RFC 4291, section 2.5.5.2), so that all have one order and
-``10.0.0.0/8`` is ``::ffff:10.0.0.0/104``. Every function is NULL for NULL and for text that is no address or network:
-numbers with leading zeros, blanks, ports.
+``10.0.0.0/8`` is ``::ffff:10.0.0.0/104``. Every function is NULL for NULL and for text that is not an address or
+network: numbers with leading zeros, blanks, ports.
 
 >>> packed_address("10.1.2.3").hex(), packed_address("::ffff:10.1.2.3") == packed_address("10.1.2.3")
 ('00000000000000000000ffff0a010203', True)

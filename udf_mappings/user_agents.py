@@ -2,7 +2,7 @@
 
 An *agent* is the text of the header ``User-Agent``. The families are those of the uap-core project
 (https://github.com/ua-parser/uap-core), which also defines crawlers: its device is ``Spider``. Every function is
-NULL for NULL; what the project does not know is NULL too, but for :func:`agent_is_bot`, which is then FALSE.
+NULL for NULL; an unknown agent also gives NULL, except for :func:`agent_is_bot`, which is then FALSE.
 
 >>> iphone = (
 ...     "Mozilla/5.0 (iPhone; CPU iPhone OS 13_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "

@@ -35,7 +35,7 @@ def _kind(name: str, help: str) -> Any:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """The indexes to build, an option a kind; the text is what the index's parentheses hold."""
+    """The indexes to build, an option for each kind; its value is the text in the index's parentheses."""
 
     minmax: _kind("minmax", "Smallest and largest value") = field(default_factory=list)  # type: ignore[valid-type]
     geobox: _kind("geobox", "Boxes of points or geometries") = field(default_factory=list)  # type: ignore[valid-type]

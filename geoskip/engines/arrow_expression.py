@@ -70,7 +70,7 @@ def predicate_of_arrow(
     schema
         The dataset's schema, if it is known; without it, times may have nanoseconds.
     names
-        All columns of the dataset; None where others may exist.
+        All columns of the dataset; None if others may exist.
 
     Returns
     -------

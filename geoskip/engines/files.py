@@ -2,7 +2,7 @@
 
 A file is skipped only if the latest snapshot of the metadata has it with the same fingerprint as the listing, and some
 index shows that no row of it makes the condition TRUE. New, changed and unindexed files are kept, and so are all files
-where the metadata, an index or a part of the condition cannot be used: the report says why.
+where the metadata, an index or a part of the condition cannot be used; the report has the reasons.
 """
 
 from __future__ import annotations

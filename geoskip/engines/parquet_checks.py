@@ -40,12 +40,12 @@ def verify(
     store, metadata
         The store of the metadata, or the folder that holds them. Default: ``_geoskip`` beside the data.
     threads
-        The number of threads that read files. Default: one a processor.
+        The number of threads that read files. Default: one for each processor.
 
     Raises
     ------
     NotIndexedError
-        Where there are no metadata, or no index is in use.
+        If there are no metadata, or no index is in use.
     InvalidSpecificationError
         For a wrong share, and for metadata of another dataset.
     """

@@ -82,7 +82,7 @@ def predicate_of_polars(
     schema
         The types that polars reads; without them texts may be values of an enumeration.
     names
-        All columns of the dataset; None where others may exist.
+        All columns of the dataset; None if others may exist.
 
     Returns
     -------

@@ -165,7 +165,7 @@ def _geometries(rows: Sequence[tuple[Any, ...]]) -> list[BaseGeometry]:
     return found
 
 
-# ---- where
+# ---- the window of a map
 
 
 def window_of(picture: Picture, extent: str | Window) -> Window:
@@ -234,7 +234,7 @@ def _size(window: Window, degrees: bool) -> tuple[float, float]:
     return _WIDTH, max(height, _LEAST_HEIGHT) + 0.8  # 0.8 for the title
 
 
-# ---- what
+# ---- the layers of a map
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ _PASSES = 2
 
 
 class BuildAccess(DatasetAccess, Protocol):
-    """A dataset whose files an engine lists and reads."""
+    """A dataset with files that an engine lists and reads."""
 
     built: BuiltRows
     """Results of all files read so far."""
