@@ -89,7 +89,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from geoskip.errors import GeoskipError
-from geoskip.report import Report, Scan  # now: a later import of the module would hide the function
+from geoskip.report import Report, Scan  # imported early: a later import of the module would hide the function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -263,13 +263,13 @@ _MODULES = {
     **{name: f"engines.{module}" for name, module in _ENGINES.items()},
     **{name: f"spark.{module}" for name, module in _SPARK.items()},
 }
-"""Modules of the public names, imported when a name is first asked for: a process imports what it uses."""
+"""The module of each public name, imported at the first use of the name."""
 
 
 def _import(module: str, name: str) -> Any:
     """Import a module of geoskip for a public name; without PySpark raise MissingPackageError for that.
 
-    Nothing below imports PySpark but ``geoskip.spark``: an environment without it has all the other names.
+    Only ``geoskip.spark`` imports PySpark: all other names are available without it.
     """
     try:
         return import_module(f"geoskip.{module}")
@@ -293,7 +293,7 @@ def report(df: DataFrame) -> Report:
     """
     if type(df).__module__.partition(".")[0] in ("polars", "pyarrow"):
         return import_module("geoskip.engines.scan_reports").report_of(df)  # type: ignore[no-any-return]
-    found: Report = _import("spark.reports", "report").report(df)  # by hand: geoskip.report is a module too
+    found: Report = _import("spark.reports", "report").report(df)  # annotated, since geoskip.report is a module too
     return found
 
 
@@ -333,7 +333,7 @@ _PACKAGES = (
     *("advisor", "checking", "clauses", "geometry", "indexes", "layout", "metadata", "metrics", "predicates"),
     *("registry", "stores", "types"),
 )
-"""Modules that are there without being imported by their own names."""
+"""Subpackages available as attributes without an import statement of their own."""
 
 
 def __getattr__(name: str) -> Any:

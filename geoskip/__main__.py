@@ -8,13 +8,13 @@ import sys
 
 def main() -> None:
     """Run the command; without typer, print the extra to install."""
-    if sys.argv[1:] == ["--version"]:  # at once, and without typer
+    if sys.argv[1:] == ["--version"]:  # fast, and without typer
         from geoskip import __version__
 
         try:
             print(f"geoskip {__version__}", flush=True)
         except BrokenPipeError:
-            os._exit(141)  # at exit Python would write once more
+            os._exit(141)  # at a normal exit Python would flush stdout again
         return
     try:
         from geoskip.cli import app

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Files(Protocol):
-    """The metadata of n files, column by column; missing metadata are null."""
+    """The metadata of n files, by column; missing metadata are null."""
 
     def __len__(self) -> int: ...
 
@@ -62,7 +62,7 @@ class Clause(ABC):
     """A condition on one file's metadata. Names of subclasses are statements about the file."""
 
     guarded: ClassVar[bool] = False
-    """Is it code of others than geoskip, which is evaluated under :data:`guard`?"""
+    """True for users' clauses, which :data:`guard` evaluates."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -81,7 +81,7 @@ class Clause(ABC):
 
 
 guard: ContextVar[Callable[[Clause, Files], Any] | None] = ContextVar("what evaluates clauses of others", default=None)
-"""Evaluates what others have written, for the decision under way: it notices what fails, answers junk or is slow."""
+"""Evaluates users' clauses during a decision; records those that fail, return a wrong type or are slow."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class UnitClause(Clause):
 
 @dataclass(frozen=True)
 class _MergedClause(Clause):
-    """All or any of some clauses; the cheap ones are written first by those who merge."""
+    """The AND (``every``) or OR of clauses; callers put cheap clauses first."""
 
     parts: tuple[Clause, ...]
     every: bool
@@ -139,9 +139,9 @@ class _MergedClause(Clause):
         result, merged, ours = keep_mask(self.parts[0], files), np.logical_and if self.every else np.logical_or, False
         for part in self.parts[1:]:
             if not result.any() if self.every else result.all():
-                break  # nothing is left to skip, or nothing to keep
+                break  # the other parts cannot change the result
             result = merged(result, keep_mask(part, files), out=result if ours else None)
-            ours = True  # the first mask may be somebody's who kept it
+            ours = True  # the first mask may be cached by a clause, so it is not changed in place
         return result
 
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -153,7 +153,7 @@ class _MergedClause(Clause):
 
 @dataclass(frozen=True)
 class _MergedUnitClause(UnitClause):
-    """All or any of some clauses over the units of one index."""
+    """The AND (``every``) or OR of clauses over the units of one index."""
 
     parts: tuple[UnitClause, ...]
     every: bool
@@ -186,7 +186,7 @@ _MERGED = (_MergedClause, _MergedUnitClause)
 
 
 def _is_merged(clause: Clause) -> TypeGuard[_MergedClause | _MergedUnitClause]:
-    """Tell a merged clause by its very class: for abstract classes, isinstance takes far longer."""
+    """True for a merged clause, by its exact class: isinstance is much slower for abstract classes."""
     return type(clause) in _MERGED
 
 
@@ -286,7 +286,7 @@ def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
 
 
 def leaves_of(clause: Clause) -> Iterator[Clause]:
-    """The clauses from which a clause was merged; the clause itself if it was not merged."""
+    """Iterate over the clauses that a clause was merged from; over the clause itself if not merged."""
     if _is_merged(clause):
         for part in clause.parts:
             yield from leaves_of(part)
@@ -312,7 +312,7 @@ def as_mask(answer: Any, length: int) -> Mask:
 
 def answer_mask(answer: Any, length: int) -> Mask | None:
     """Convert a clause's result to n booleans, null as keep; None if it is not such a result."""
-    if type(answer) is np.ndarray and answer.dtype == np.bool_:  # a masked array may hide False behind null
+    if type(answer) is np.ndarray and answer.dtype == np.bool_:  # a masked array may have False under its mask
         mask = answer
     else:
         mask = _coerce_answer(answer)

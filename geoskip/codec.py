@@ -1,7 +1,7 @@
 """Predicates as JSON and back, exactly, without pickle or code.
 
-Metadata hold the analysed expressions of an index, and a query uses the index only if its own expression is equal. So a
-round trip keeps every field, and every value with its type.
+Metadata contain the analysed expressions of an index, and a query uses the index only if its own expression is equal.
+So a round trip preserves every field, and every value with its type.
 
 A node is an object ``{"node": "comparison", "op": ">", "left": ..., "right": ...}``; fields at their default are left
 out. A value is plain JSON where JSON holds it exactly (null, booleans, integers up to 2^53, well-formed text), else an
@@ -49,7 +49,7 @@ from geoskip.predicates import (
 )
 
 MAX_DEPTH = 200
-"""Depth of the deepest tree that is read or written."""
+"""The depth limit of trees that are read or written."""
 _MAX_ARRAYS = 20
 
 _NODES: dict[str, type[Predicate]] = {
@@ -183,7 +183,7 @@ def value_to_json(value: Any) -> Any:
         try:
             value.encode("utf-8")
             return value
-        except UnicodeEncodeError:  # JSON would join two lone surrogates to one character
+        except UnicodeEncodeError:  # JSON would combine two lone surrogates into one character
             return {"utf8": value.encode("utf-8", "surrogatepass").hex()}
     if kind in _WRITERS:
         name, write = _WRITERS[kind]
@@ -213,7 +213,7 @@ def value_from_json(data: object, depth: int = 0) -> Any:
 def _digits(value: int) -> str:
     try:
         return str(value)
-    except ValueError as error:  # thousands of digits
+    except ValueError as error:  # Python limits the number of digits
         raise MetadataError(f"an integer too long to write: {error}") from None
 
 
@@ -262,7 +262,7 @@ _VALUES: Mapping[str, Callable[[str], Any]] = {
 
 
 def _check_nesting(data: bytes, most: int = 100) -> None:
-    """Refuse WKB with deeply nested collections, in which GEOS recurses until the process ends."""
+    """Refuse WKB with deeply nested collections, whose recursion in GEOS would crash the process."""
     position, open_parts = 0, [1]  # geometries left on each level
     while open_parts:
         if not open_parts[-1]:

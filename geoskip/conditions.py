@@ -6,14 +6,14 @@ clause keeps:
 
 * :class:`Compare` and :class:`Among` compare a column with values, :class:`SomeValue` two columns with the same value;
 * :class:`AllOf`, :class:`AnyOf` and :class:`Negation` combine conditions;
-* :class:`Refine` decides by code, on the units that satisfy a necessary condition.
+* :class:`Refine` calls a function on the units that satisfy a necessary condition.
 
 The same condition is evaluated by numpy (:func:`evaluate`), printed (``str``), and translated: into a query of a search
-server (:mod:`geoskip.stores.search.clause_queries`) and into an expression of Arrow (:func:`expression_of`). Code stays
-behind in translations: its necessary condition, :func:`necessary`, keeps more units.
+server (:mod:`geoskip.stores.search.clause_queries`) and into an expression of Arrow (:func:`expression_of`).
+Translations omit the functions of :class:`Refine` and use :func:`necessary` conditions, which keep more units.
 
-Null in a column means unknown: it neither satisfies nor fails a comparison, and the unit is kept. So the null of a
-lower or an upper bound is a bound that is open.
+Null in a column means unknown: it neither satisfies nor fails a comparison, and the unit is kept. So a null lower or
+upper bound means that the values are unbounded on that side.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from geoskip.clauses import Clause, Files, Mask, UnitClause, alternatives_of, ke
 
 Places = NDArray[np.int64]
 Interval = tuple[Any, Any]
-"""The values from the first on and below the second; None is an open end."""
+"""A half-open interval ``[first, second)``; None is unbounded."""
 Intervals = tuple[Interval, ...]
 
 
 class UnitTable(ABC):
-    """The units of all files, column by column."""
+    """The units of all files as a table, accessed by column."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def column(self, name: str) -> Any:
-        """One entry a unit: an array of numpy, or of Arrow where it has nulls or bytes.
+        """Return a column with one entry per unit: a numpy array, or an Arrow array for nulls or bytes.
 
-        Both ends are of one kind.
+        The two bounds of a range are both numpy or both Arrow arrays.
         """
 
     @abstractmethod
     def files_with(self, units: Mask) -> Mask:
-        """One entry a file: has it a unit among these, or is anything about it unknown?"""
+        """Mark the files that have one of these units or unknown content."""
 
     def answer(self, condition: AllOf | Among) -> Mask | None:
-        """The units that satisfy a condition on columns that are no arrays or have an index, or None."""
+        """Evaluate a condition without :meth:`column`, such as by an index; None if not supported."""
         return None
 
 
@@ -87,7 +87,7 @@ class Among(Condition):
     intervals: Intervals
 
     def comparisons(self) -> Condition:
-        """The same as comparisons with the ends."""
+        """Return an equivalent condition of comparisons with the interval bounds."""
         found = []
         for low, high in self.intervals:
             ends = ((">=", low), ("<", high))
@@ -100,19 +100,19 @@ class Among(Condition):
 
 @dataclass(frozen=True)
 class SomeValue(Condition):
-    """One of some ascending values from ``low`` to ``high``; with ``equal``, the value of both columns."""
+    """One of the ascending values lies in ``low`` to ``high``; if ``equal``, both columns equal it."""
 
     values: tuple[int | float | bytes, ...]
     equal: bool = False
     columns: tuple[str, str] = ("low", "high")
 
     def comparisons(self) -> Condition:
-        """The same as comparisons with each of the values."""
+        """Return an equivalent condition of comparisons with each of the values."""
         ops = ("=", "=") if self.equal else ("<=", ">=")
         return AnyOf(tuple(AllOf(tuple(map(Compare, self.columns, ops, (v, v)))) for v in self.values))
 
     def hull(self) -> Condition:
-        """The comparisons with the least and the greatest value, which it implies."""
+        """Return the weaker condition that compares with the least and the greatest value only."""
         low, high = self.columns
         return AllOf((Compare(low, "<=", self.values[-1]), Compare(high, ">=", self.values[0])))
 
@@ -124,7 +124,7 @@ class SomeValue(Condition):
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """All of some conditions; of none, every unit."""
+    """The AND of conditions; every unit satisfies an empty one."""
 
     parts: tuple[Condition, ...]
 
@@ -134,7 +134,7 @@ class AllOf(Condition):
 
 @dataclass(frozen=True)
 class AnyOf(Condition):
-    """Any of some conditions; of none, no unit."""
+    """The OR of conditions; no unit satisfies an empty one."""
 
     parts: tuple[Condition, ...]
 
@@ -144,7 +144,7 @@ class AnyOf(Condition):
 
 @dataclass(frozen=True)
 class Negation(Condition):
-    """The negation of a condition on stored columns, without code; no clause is ever negated."""
+    """The negation of a condition without :class:`Refine`; clauses are never negated."""
 
     part: Condition
 
@@ -158,14 +158,14 @@ class Negation(Condition):
 
 @dataclass(frozen=True)
 class Refine(Condition):
-    """A decision of code on the units that satisfy a necessary condition.
+    """A function that decides on the units that satisfy a necessary condition.
 
     Attributes
     ----------
     where : Condition
-        What every kept unit satisfies.
+        The necessary condition, which every kept unit satisfies.
     keep : Callable
-        A mask over the given places of the table's units: False drops.
+        From the table and the positions of units to a mask over these units; False drops a unit.
     text : str
         The condition in words.
     """
@@ -182,15 +182,15 @@ ALWAYS, NEVER = AllOf(()), AnyOf(())
 
 
 class FileClause(Clause):
-    """A clause that states a condition on units: here, each file is one."""
+    """A clause with a condition on units, where each file is one unit."""
 
     @abstractmethod
     def units(self, files: Files) -> UnitTable:
-        """The unit table of these files."""
+        """Return the unit table of these files."""
 
     @abstractmethod
     def where(self, table: Any) -> Condition:
-        """The condition, in the values that this table's columns have; the table may be one without units."""
+        """Return the condition, with values in the form of this table's columns; the table may be empty."""
 
     def keep(self, files: Files) -> Mask:
         table = self.units(files)
@@ -252,9 +252,9 @@ def intersection(one: Intervals, other: Intervals) -> Intervals:
 
 
 def condition_of(clause: Clause, table: UnitTable) -> Condition:
-    """The condition of a clause, merged or not, on a table of the units of its index.
+    """Return the condition of a clause, merged or not, on the unit table of its index.
 
-    What states no condition is code, which keeps files of ``table.files``.
+    A clause without a condition becomes a :class:`Refine` that evaluates it on ``table.files``.
     """
     for parts, join in ((parts_of(clause), all_hold), (alternatives_of(clause), any_holds)):
         if len(parts) > 1:
@@ -285,14 +285,14 @@ def _flat(conditions: Iterable[Condition], kind: type[AllOf | AnyOf]) -> tuple[C
 
 
 def is_exact(condition: Condition) -> bool:
-    """True if no code is in a condition."""
+    """True if a condition contains no :class:`Refine`."""
     if isinstance(condition, AllOf | AnyOf):
         return all(map(is_exact, condition.parts))
     return not isinstance(condition, Refine)
 
 
 def necessary(condition: Condition) -> Condition:
-    """The condition without its code: each unit that satisfies the condition satisfies it too."""
+    """Return the weaker condition without functions: it keeps every unit that the condition keeps."""
     match condition:
         case Refine(where):
             return necessary(where)
@@ -304,9 +304,9 @@ def necessary(condition: Condition) -> Condition:
 
 
 def evaluate(condition: Condition, table: UnitTable) -> Mask:
-    """One entry a unit: False where the unit fails the condition; unknown is kept.
+    """Return one entry per unit: False if the unit fails the condition; unknown is kept.
 
-    Code runs on the units that the other parts of a conjunction leave, so that these come first.
+    In a conjunction, functions run last, on the units that the other parts keep.
     """
     return _evaluate(condition, table, True)
 
@@ -363,7 +363,7 @@ def _compare_column(column: Any, op: str, value: Any, unknown: bool) -> Mask:
 
 
 def _of_some_value(condition: SomeValue, low: Any, high: Any, unknown: bool) -> Mask:
-    """Compare with the least value that is not below ``low``: no other decides."""
+    """Compare each range with the least value that is not below ``low``; the others do not matter."""
     values = condition.values
     if len(values) == 0:
         return np.zeros(len(low), dtype=bool)
@@ -382,7 +382,7 @@ def _of_some_value(condition: SomeValue, low: Any, high: Any, unknown: bool) -> 
 
 
 def _has_some_value(condition: SomeValue, low: Any, high: Any) -> bool:
-    """:func:`_of_some_value` of one unit, whose null ends have passed."""
+    """Decide :func:`_of_some_value` for one unit; null bounds are unbounded."""
     values = condition.values
     known = high if condition.equal and low is None else low
     at = 0 if known is None else bisect_left(values, known)
@@ -392,12 +392,12 @@ def _has_some_value(condition: SomeValue, low: Any, high: Any) -> bool:
 
 
 def expression_of(condition: Condition, field: Callable[[str], pc.Expression] = pc.field) -> pc.Expression:
-    """The necessary condition as an expression of Arrow, for datasets and tables with these columns.
+    """Return the necessary condition as an Arrow expression, for datasets and tables with these columns.
 
     Parameters
     ----------
     condition : Condition
-        A condition; code is left out.
+        A condition; functions of :class:`Refine` are left out.
     field : Callable
         The expression of a column.
 

@@ -6,22 +6,22 @@ once. It never raises: a part that fails keeps every file, and adds its reason t
 :class:`Labeller` labels the tree with clauses: Extensible Data Skipping, algorithms 1 and 2, extended to three-valued
 logic.
 
-Every vertex gets a *verdict* of three over-approximations: may some row of a file make it TRUE, FALSE, NULL? No
-information is (yes, yes, yes).
+Every vertex gets a *verdict* of three over-approximations: may some row of a file make it TRUE, FALSE, NULL? Without
+information the verdict is (yes, yes, yes).
 
 ============ =================== ============ ======================================================
 vertex       true                false        null
 ============ =================== ============ ======================================================
-leaf e       rules for e         rules for    null counts of what e reads, where e is null for null
-                                 ``NOT e``    input and never otherwise
+leaf e       rules for e         rules for    null counts of the operands, if e is NULL exactly where
+                                 ``NOT e``    an operand is
 a AND b      Ta and Tb           Fa or Fb     Na or Nb
 a OR b       Ta or Tb            Fa and Fb    Na or Nb
 NOT a        Fa                  Ta           Na
 ============ =================== ============ ======================================================
 
-A vertex's own labels are conjoined into its T. A file is skipped if T of the root is false. Soundness follows by
-induction: each row of the table holds for single rows of data, and a clause is never negated. Verdicts are computed
-lazily: a query without NOT never needs F.
+T of a vertex is also conjoined with the clauses that rules return for the vertex itself. A file is skipped if T of the
+root is false. Soundness follows by induction: each row of the table holds for single rows of data, and a clause is
+never negated. Verdicts are computed lazily: a query without NOT never needs F.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def clause_for(
     *,
     watch: Deadline | None = None,
 ) -> Clause:
-    """Return the clause that represents a predicate; KEEP_ALL where nothing is known.
+    """Return the clause that represents a predicate; KEEP_ALL if no rule applies.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class Labeller:
         return self._memoize("null", node, self._null)
 
     def _memoize(self, what: str, node: Predicate, compute: Callable[[Predicate], Clause]) -> Clause:
-        # By identity (the vertex is kept, so that its id is not used again): a polygon takes long to hash.
+        # Keyed by identity, since hashing a polygon is slow; the memo holds the vertex, so its id is not reused.
         key = (what, id(node))
         if key not in self.memo:
             if self._depth >= _DEEP:
@@ -158,7 +158,7 @@ class Labeller:
                 clause = compute(node)
             finally:
                 self._depth -= 1
-            if size_of(clause) > _LARGE:  # CASE within the condition of CASE triples at each level
+            if size_of(clause) > _LARGE:  # each level of CASE in the condition of CASE triples it
                 self.report("a part of the predicate makes too large a clause and was not used")
                 clause = KEEP_ALL
             self.memo[key] = (node, clause)
@@ -213,10 +213,10 @@ class Labeller:
             case In(child, values) if any(v.value is None for v in values):
                 if not sql_type(child.type).is_floating:
                     return KEEP_NONE
-                # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too
+                # FALSE only for NaN, in a set without NaN, by Spark's interpreter; its compiled code returns NULL
                 return self.true(Comparison("=", child, Literal(math.nan, child.type)))
             case In(child, values) if equivalent(node) is None:
-                # NOT IN is the AND of the single inequalities, so each of them represents it
+                # NOT IN is the AND of the single inequalities, so the clause of each of them represents it
                 single = (Not(Comparison("=", child, v)) for v in values[:_MANY])
                 return all_of(self._own(Not(node)) or [c for n in single for c in self._own(n)])
             case Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
@@ -256,7 +256,7 @@ class Labeller:
         return KEEP_ALL
 
     def _branches(self, node: Call, verdict: Callable[[Predicate], Clause]) -> Clause:
-        """One of the verdicts of ``if(test, then, other)``, or TRUE or FALSE of ``coalesce(first, ...)``."""
+        """Return a verdict of ``if(test, then, other)``, or the TRUE or FALSE verdict of ``coalesce(...)``."""
         if node.name == "if":
             test, then, other = node.args
             otherwise = any_of([self.false(test), self.null(test)])
@@ -278,11 +278,11 @@ class Labeller:
         return all_of(self._own(IsNull(value)))
 
     def _unless_it_throws(self, node: Predicate) -> Clause:
-        """Never NULL, where nothing below can throw: a throwing row counts as true, false and null at once."""
+        """KEEP_NONE if no operand can throw, else KEEP_ALL: a throwing row counts as TRUE, FALSE and NULL."""
         return KEEP_NONE if all(isinstance(child, Column | Literal) for child in children(node)) else KEEP_ALL
 
     def _own(self, node: Predicate) -> list[Clause]:
-        """Label a vertex itself: clauses of indexes, mappings, and the conditions that the vertex implies."""
+        """Label a vertex itself: by indexes, by mappings, and by conditions that the vertex implies."""
         clauses = self._runner.clauses_for(node)
         for rule in IMPLIED if self._expressions else ():
             implied = rule(node, self._expressions)
@@ -294,12 +294,12 @@ class Labeller:
         return clauses
 
     def _as_value(self, node: Predicate, truth: bool) -> list[Clause]:
-        """Label a condition by indexes over its value, as over a boolean column."""
+        """Label a condition by indexes on the condition itself, as on a boolean column."""
         over = self._expressions and any(index.reads(node) for index in self.indexes)
         return self._own(Comparison("=", node, Literal(truth, "boolean"))) if over else []
 
     def _label_implied(self, node: Predicate, rule: Callable[[Predicate], Predicate | None]) -> Clause | None:
-        """Label the condition that follows from the declaration of a function in a vertex."""
+        """Label the condition that a rule derives from the declaration of a function in a vertex."""
         needed = rule(node)
         return None if needed is None else self.true(needed)
 
@@ -324,33 +324,33 @@ class Decision:
     predicate: Predicate
     clause: Clause
     keep: Mask
-    """One entry a file of the snapshot: False skips."""
+    """One entry per file of the snapshot; False skips the file."""
     reasons: tuple[str, ...] = ()
     seconds: float = 0.0
     sources: tuple[RuleSubject, ...] = field(default=(), repr=False, compare=False)
-    """What the clause was made of: each answer of an index or mapping, with its name."""
+    """The clauses that indexes and mappings returned, with the names of their rules."""
     labels: Callable[[], VertexLabel] | None = field(default=None, repr=False, compare=False)
-    """The labelled tree, made when it is needed."""
+    """The labelled tree, built on first use."""
     indexes: tuple[Index, ...] = field(default=(), repr=False, compare=False)
     """The indexes that could be used."""
 
     def skippers(self, file: int) -> tuple[str, ...]:
-        """Names of what skips a file: mappings if any, else declarations, else indexes."""
+        """Names of the rules that skip a file: mappings if any, else declarations, else indexes."""
         alone = [s.name for s in self.sources if not _mask_of(s.clause, self.snapshot, [])[file]]
-        found = dict.fromkeys(alone or [s.name for s in self.sources])  # or boxes that skip it only together
+        found = dict.fromkeys(alone or [s.name for s in self.sources])  # none alone: boxes may skip it only together
         for kind in ("mapping ", "what is declared of "):
             if some := tuple(name for name in found if name.startswith(kind)):
                 return some
         return tuple(found)
 
     def effects(self, among: Mask | None = None) -> tuple[tuple[str, int], ...]:
-        """Used clauses, each text once, with the number of files that each alone skips, in descending order."""
+        """Return the used clauses, without duplicates, with the number of files that each skips, descending."""
         counts = [(_text(part), self.skips(part, among)) for part in parts_of(self.clause) if part is not KEEP_ALL]
-        most = dict(sorted(counts, key=lambda pair: pair[1]))  # of equal texts the largest
+        most = dict(sorted(counts, key=lambda pair: pair[1]))  # the largest count for each text
         return tuple(sorted(most.items(), key=lambda pair: -pair[1]))
 
     def skips(self, clause: Clause, among: Mask | None = None) -> int:
-        """Number of the files, or of those ``among``, that a clause skips."""
+        """Count the files that a clause skips, of all files or of the mask ``among``."""
         skipped = ~_mask_of(clause, self.snapshot, [])
         return int(np.count_nonzero(skipped if among is None else skipped & among))
 
@@ -386,7 +386,7 @@ def decide(
     with using_evaluator(evaluator, reasons.append):
         try:
             clause = clause_for(predicate, usable, report=reasons.append, watch=seen)
-        except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
+        except BaseException as error:  # a query must not fail, not even by SystemExit in a mapping
             reasons.append(f"the predicate could not be labelled: {_error_text(error)}")
             clause = KEEP_ALL
         failed: list[BaseException] = []
@@ -402,7 +402,7 @@ def decide(
 
 
 def _mask_of(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list[BaseException] | None = None) -> Mask:
-    """Evaluate a clause part by part; a part that raises keeps every file and goes to ``failed``."""
+    """Evaluate a clause part by part; a part that raises keeps every file, its error goes to ``failed``."""
     keep: Mask = np.ones(len(snapshot.files), dtype=bool)
     try:
         return keep & snapshot.files.evaluate(clause)
@@ -419,7 +419,7 @@ def _mask_of(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: lis
 
 
 def _find_fault(seen: Deadline, snapshot: Snapshot, failed: list[BaseException]) -> None:
-    """Blame the mappings whose clauses fail, unless metadata could not be read."""
+    """Record a fault of each mapping with a failing clause, unless metadata could not be read."""
     if seen.faults or all(isinstance(error, OSError | MetadataError) for error in failed):
         return
     for source in seen.of_functions():
@@ -432,7 +432,7 @@ def _find_fault(seen: Deadline, snapshot: Snapshot, failed: list[BaseException])
 def _text(clause: Clause) -> str:
     try:
         return str(clause)
-    except Exception:  # a clause of others
+    except Exception:  # a user's clause
         return type(clause).__name__
 
 

@@ -46,13 +46,13 @@ class Predicate:
     __slots__ = ()
     type: str | None
     form: ClassVar[str] = ""
-    """The text of a vertex with its fields in braces; empty where the class has a ``__str__`` of its own."""
+    """The format string of a vertex's text; empty if the class overrides :meth:`pieces`."""
 
     def __repr__(self) -> str:
         return str(self)
 
     def __str__(self) -> str:
-        """The vertex and those below in SQL's words, however deep they are nested."""
+        """Return the tree as SQL text, without recursion."""
         texts: list[str] = []
         waiting: list[str | Predicate] = [self]
         while waiting:
@@ -77,7 +77,7 @@ def _parse_form(form: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _join_parts(word: str, parts: Sequence[Predicate]) -> Iterator[str | Predicate]:
-    """Iterate over vertices with a text between them."""
+    """Iterate over vertices with a separator between them."""
     for number, part in enumerate(parts):
         yield from (word, part) if number else (part,)
 
@@ -103,7 +103,7 @@ _OF_TIME: dict[str | None, tuple[str, Any, str]] = {
     "timestamp": ("TIMESTAMP", "us", "Z"),
     "timestamp_ntz": ("TIMESTAMP_NTZ", "us", ""),
 }
-"""Literals that are whole numbers since 1970: SQL's keyword, the unit, and the time zone in which they are shown."""
+"""Types of literals counted from 1970: the SQL keyword, the unit, and the suffix for the time zone."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -310,7 +310,7 @@ TRUE = Literal(True, "boolean")
 FALSE = Literal(False, "boolean")
 
 FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The comparison of the sides exchanged."""
+"""The equivalent operator when the operands are exchanged."""
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -333,7 +333,7 @@ def children(node: Predicate) -> tuple[Predicate, ...]:
 
 @functools.cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """The fields of a vertex type that may hold vertices."""
+    """Return the names of the fields of a vertex type that may contain vertices."""
     without = ("str", "str | None", "bool", "tuple[str, ...]", "Any", "tuple[Literal, ...]")
     return tuple(field.name for field in fields(kind) if field.type not in without)
 
@@ -384,7 +384,7 @@ def transform(node: Predicate, change: Callable[[Predicate], Predicate]) -> Pred
 
 
 def _rebuilt(node: Predicate, done: dict[int, Predicate]) -> Predicate:
-    """The vertex over what its children became."""
+    """Return the vertex with its children replaced by their results."""
     if all(done[id(child)] is child for child in children(node)):
         return node
     kind: Any = type(node)
@@ -433,7 +433,7 @@ def _normalise_vertex(node: Predicate) -> Predicate:
 
 
 def _flat(node: Predicate) -> Predicate:
-    """An AND without ANDs right below it, an OR without ORs; a lone child stands for itself."""
+    """Flatten nested ANDs or ORs of the same kind; an AND or OR of one child becomes the child."""
     if not isinstance(node, _Joined):
         return node
     kind = type(node)

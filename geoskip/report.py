@@ -1,8 +1,8 @@
 """Reports of skipped files with reasons: text, a dict, HTML for a notebook or as a page.
 
-A :class:`Scan` is one read of a file relation in a query's executed plan. Its totals are of all files of the relation,
-before Spark's own partition pruning, and the kept ones are those that Spark then read. Paths and clauses are made when
-they are asked for, never before.
+A :class:`Scan` is one read of a file relation in a query's executed plan. Its totals count all files of the relation,
+before Spark's own partition pruning; kept files are those that Spark read. Paths and clauses are computed on first
+access.
 """
 
 from __future__ import annotations
@@ -40,44 +40,44 @@ class Scan:
     dataset: str
     """The URI of the relation's root (the first of several)."""
     predicate: str
-    """The condition on the files, in SQL's words; empty where there was none."""
+    """The condition on the files as SQL text; empty without a condition."""
     files_total: int
     files_kept: int
     bytes_total: int
     bytes_kept: int
     planning_seconds: float = 0.0
-    """What deciding cost, the listing apart."""
+    """The time of the decision, without listing the files."""
     noted: tuple[str, ...] = ()
-    """The reasons that were noted when the files were chosen; :attr:`reasons` has them and more."""
+    """The reasons recorded when the files were chosen; :attr:`reasons` contains them and more."""
     paths: Callable[[bool], list[str]] = field(default=lambda kept: [], repr=False, compare=False)
     effects: Callable[[], tuple[tuple[str, int], ...]] = field(default=_empty_tuple, repr=False, compare=False)
     decisions: Callable[[], tuple[Decision, ...]] = field(default=_empty_tuple, repr=False, compare=False)
     written: Callable[[], tuple[Predicate, ...]] = field(default=_empty_tuple, repr=False, compare=False)
-    """The members of the condition, with partition columns where the decisions have their values."""
+    """The conjuncts of the condition, with partition columns in place of the values used in the decisions."""
     among: Callable[[], tuple[Mask, ...]] = field(default=_empty_tuple, repr=False, compare=False)
     """The files of each decision's snapshot that the scan listed."""
     rows: Callable[[Sequence[str], int], list[tuple[Any, ...]]] = field(
         default=lambda expressions, most: [], repr=False, compare=False
     )
-    """The values of some SQL expressions for the rows that matched, read anew, at most so many."""
+    """Reads the values of SQL expressions for the matching rows again, up to a number of rows."""
     files_unindexed: int = 0
-    """Files that no metadata know as they are, so that they are read: new ones, changed ones, those left out; counted
-    where metadata were used, before Spark's own partition pruning. A change that the listing does not show counts where
+    """Files read because they have no valid metadata: new, changed or left out of the build. They are counted if
+    metadata were used, before Spark's own partition pruning. A change that the listing does not show is counted only if
     the file would have been skipped.
     """
     files_audited: int = 0
     """Skipped files that were read again after the query (``spark.geoskip.audit``), up to now."""
     lost: tuple[str, ...] = ()
-    """Sentences on the rows that were found in them: a mapping or an index is wrong."""
+    """Sentences on matching rows found in skipped files, which prove a mapping or an index wrong."""
     partitions: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    """Columns of one value a file, by which a table's own format leaves out files; none where Spark does by folders."""
+    """Columns with one value per file by which the table format prunes files; empty if Spark prunes by folders."""
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
-        """Sentences: why something could not be used, why the relation was left alone, what no index serves.
+        """Sentences on unusable indexes, relations that were left alone, and conditions without an index.
 
-        A part of the condition that no index serves is named with the index to create, as code. A part that is served
-        and skips nothing is not among them: :func:`geoskip.why_not` shows all parts and all indexes.
+        A part of the condition that no index supports is listed with the code that creates an index for it. A part that
+        is supported but skips nothing is not listed: :func:`geoskip.why_not` shows all parts and all indexes.
         """
         from geoskip.diagnosis.unserved import unserved_reasons
 
@@ -197,9 +197,9 @@ class Report:
 
     scans: tuple[Scan, ...]
     notes: tuple[str, ...] = ()
-    """Sentences on what the query read beside relations of files, and why geoskip left it alone."""
+    """Sentences on data that the query read from other sources than files, and why geoskip does not apply."""
     context: Callable[[], Mapping[str, Any]] = field(default=dict, repr=False, compare=False)
-    """The text of the query, ``sql``, or its ``plan``, and geoskip's ``settings`` that were set."""
+    """Returns the text of the query (``sql``) or its ``plan``, and the ``settings`` of geoskip that were set."""
 
     @property
     def files_total(self) -> int:
@@ -280,13 +280,13 @@ class Report:
 
 
 def _share(read: Report | Scan) -> str:
-    """Files and bytes read of all."""
+    """Format the files and bytes that were read, and their totals."""
     files = f"{read.files_kept:,} of {count_of(read.files_total, 'file')}"
     return f"{files}, {size_of(read.bytes_kept)} of {size_of(read.bytes_total)}"
 
 
 def _without_ids(plan: str) -> str:
-    """A plan of Spark's without the numbers of its columns, cut after many lines.
+    """Return a plan of Spark without expression ids, cut after 60 lines.
 
     >>> _without_ids("Filter (temp#12L > 5)")
     'Filter (temp > 5)'
@@ -309,12 +309,12 @@ def elide(condition: str) -> str:
 
 
 def condense(condition: str, most: int = 110) -> str:
-    """A condition on one line of some characters at most, without the coordinates of its polygons."""
+    """Return a condition on one line of at most ``most`` characters, without coordinates of polygons."""
     return shorten(elide(condition), most)
 
 
 def shorten(text: str, most: int) -> str:
-    """A text on one line, cut to so many characters."""
+    """Return a text on one line, cut to ``most`` characters."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -331,7 +331,7 @@ def unindexed_at_last(pending: Mapping[str, Any]) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Names in a sentence.
+    """Join names for a sentence.
 
     >>> join_names(["a"]), join_names(["a", "b"]), join_names(["a", "b", "c"])
     ('a', 'a and b', 'a, b and c')
@@ -340,7 +340,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """A number of things for people.
+    """Format a number with its noun.
 
     >>> count_of(1, "file"), count_of(2000, "row")
     ('1 file', '2,000 rows')
@@ -349,7 +349,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def size_of(count: int) -> str:
-    """A number of bytes for people.
+    """Format a number of bytes.
 
     >>> size_of(0), size_of(2048), size_of(5_300_000)
     ('0 B', '2.0 KiB', '5.1 MiB')

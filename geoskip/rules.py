@@ -1,9 +1,9 @@
 """Guarded calls of indexes and mappings for one vertex, and quarantine.
 
-A rule that raises, returns something else than a clause or takes longer than the planning budget is left out with a
-reason; a mapping that did so is put in quarantine (:class:`geoskip.registry.Registry`), so that later queries do not
-call it. The same holds for clauses when they are evaluated: the mapping or user's index that made the clause is put in
-quarantine. geoskip's own indexes are only reported.
+A rule that raises, returns something other than a clause or None, or exceeds the planning budget is left out with a
+reason. A mapping that fails so is put in quarantine (:class:`geoskip.registry.Registry`): later queries do not call it.
+If a clause fails when it is evaluated, the mapping or user's index that made it is put in quarantine. Failures of
+geoskip's own indexes are only reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FEW_VALUES = 16
 _SHARE_OF_VALUES = 0.1
 """The share of the planning budget for the values of an IN."""
 _MOST_TOGETHER = 64
-"""The most combinations of indexes for a rule that takes several."""
+"""The most combinations of indexes that are tried for a rule over several indexes."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RuleSubject:
 
 @dataclass
 class Deadline:
-    """The rule that is running now, visible to another thread, with its limit of ``most`` seconds."""
+    """The rule that is running now, visible to other threads, with a time limit of ``most`` seconds."""
 
     most: float = math.inf
     root: str = ""
@@ -70,11 +70,11 @@ class Deadline:
         return [source for source in self.sources if _of_function(source.name)]
 
     def blame(self, source: RuleSubject, why: str) -> None:
-        """Record a fault of a source's clause; the first one counts."""
+        """Record a fault of a source's clause; only the first is kept."""
         self.faults.setdefault(source.name, (source.rule, why))
 
     def call(self, name: str, function: Rule, *values: object) -> Any:
-        """Call a function of constants; exceeding the time limit counts as its fault."""
+        """Call a function with constants; record a fault if it exceeds the time limit."""
         before, started = self.running, time.monotonic()
         self.running = (name, function)
         try:
@@ -94,7 +94,7 @@ class Deadline:
             guard.reset(before)
 
     def evaluate(self, clause: Clause, files: Files) -> Any:
-        """Evaluate a clause; failures, wrong types and long times are its source's faults."""
+        """Evaluate a clause; an error, a wrong type or a timeout is recorded as a fault of its source."""
         source = self.source_of(clause)
         if source is None:
             return clause.keep(files)
@@ -177,7 +177,7 @@ class RuleRunner:
         """Return the clauses of indexes and mappings for a vertex itself."""
         found: list[Clause] = []
         read = columns_of(node)
-        joined = isinstance(node, Not) and isinstance(node.child, And | Or)  # its parts are labelled instead
+        joined = isinstance(node, Not) and isinstance(node.child, And | Or)  # the labeller pushes this NOT down
         for (name, index), columns in zip(self._indexes, self._columns, strict=True):
             if joined or (columns and columns.isdisjoint(read)):
                 continue
@@ -191,7 +191,7 @@ class RuleRunner:
         return found
 
     def _mix(self, node: Predicate, read: frozenset[str], found: list[Clause]) -> None:
-        """Collect the clause of a comparison computed from several columns with a MinMax each."""
+        """Add the clause of a comparison over several columns that each have a MinMax."""
         several = [
             index
             for (_, index), columns in zip(self._indexes, self._columns, strict=True)
@@ -201,10 +201,10 @@ class RuleRunner:
             self.ask(str(several[0]), clause_of_several, (node, *several), found)
 
     def _map_each(self, node: Predicate, found: list[Clause]) -> None:
-        """Offer an IN to mappings as its equalities, and a NOT IN as its inequalities.
+        """Pass an IN to mappings as equalities, and a NOT IN as inequalities.
 
-        IN is TRUE only where an equality is: no file is skipped unless every one of them skips it. NOT IN is TRUE only
-        where all inequalities are, so that the first few do for it.
+        IN is TRUE only where one of its equalities is: a file is skipped only if all of them skip it. NOT IN is TRUE
+        only where all inequalities are, so clauses for the first few are sound.
         """
         match node:
             case In(child, values) if isinstance(uncast(child), Call):
@@ -234,7 +234,7 @@ class RuleRunner:
                     self._map(Not(Comparison("=", child, value)), found)
 
     def _map(self, node: Predicate, found: list[Clause]) -> None:
-        """Collect the clauses of the mappings of a vertex's calls."""
+        """Add the clauses that mappings return for the calls in a vertex."""
         rules = {id(mapping): mapping for call in calls_of(node) for mapping in self._mappings(call)}.values()
         single = [mapping for mapping in rules if not mapping.together]
         for _, index in self._indexes if single else ():
@@ -285,7 +285,7 @@ class RuleRunner:
             leave_out(self.registry, name, rule, why, self.watch.root)
 
     def _mappings(self, call: Call) -> list[Mapping]:
-        if id(call) not in self._rules:  # the call is kept with them, so that its id is not used again
+        if id(call) not in self._rules:  # the entry holds the call, so its id is not reused
             self._rules[id(call)] = (call, self.registry.rules_of(call))
             for mapping in self.registry.mismatches(call):
                 self.report(
@@ -295,7 +295,7 @@ class RuleRunner:
         return self._rules[id(call)][1]
 
     def _combinations(self, mapping: Mapping, node: Predicate) -> Iterator[tuple[Index | None, ...]]:
-        """Iterate over choices of an index of each kind near the vertex; None for a missing optional one."""
+        """Iterate over combinations of one index per kind over the vertex's columns; None if optional."""
         columns = columns_of(node)
         choices: list[list[Index | None]] = []
         for number, kind in enumerate(mapping.indexes):
@@ -305,13 +305,13 @@ class RuleRunner:
 
 
 def _read_alone(index: Index) -> frozenset[str]:
-    """Return the columns of which a vertex must name one for the index to apply; empty if unknown."""
+    """Return the indexed columns: a vertex that reads none of them gets no clause; empty if unknown."""
     is_own = type(index).__module__.partition(".")[0] == "geoskip"
     return columns_of(*index.bound) if is_own else frozenset()
 
 
 def _is_near(index: Index, columns: frozenset[str]) -> bool:
-    """True if an index is over one of these columns."""
+    """True if an index reads one of these columns."""
     return not index.bound or any(columns & columns_of(expression) for expression in index.bound)
 
 

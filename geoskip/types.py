@@ -43,8 +43,8 @@ class SqlType:
         The name that Spark gives it; empty where the type is not known.
     kind : str
         The name without parameters: ``"decimal"``, ``"array"``, ``"varchar"``. Intervals of years and months are
-        ``"interval month"``, those of days and times ``"interval second"``, by the unit of their physical values;
-        text with a collation is ``"string collate"``. Empty for what is no name of a type.
+        ``"interval month"``, those of days and times ``"interval second"``, by the unit of their physical values; text
+        with a collation is ``"string collate"``. Empty if the name is not that of a type.
     precision, scale : int
         The digits of a decimal or integral type; 0 for others.
     """
@@ -72,12 +72,12 @@ class SqlType:
 
     @functools.cached_property
     def is_decimal(self) -> bool:
-        """A decimal whose digits are known; not one of negative scale, which only a legacy setting allows."""
+        """A decimal with known precision and a scale of at least 0 (a legacy setting allows negative ones)."""
         return self.kind == "decimal" and self.precision > 0 <= self.scale
 
     @functools.cached_property
     def is_exact(self) -> bool:
-        """An integral type, or a decimal whose digits are known."""
+        """An integral type, or a decimal as of :attr:`is_decimal`."""
         return self.is_integral or self.is_decimal
 
     @functools.cached_property
@@ -96,7 +96,7 @@ class SqlType:
         return self.kind in ("string", "char", "varchar")
 
     def holds(self, other: SqlType) -> bool:
-        """True where every value of another type is a value of this type; both are exact.
+        """True if both types are exact and every value of the other type is a value of this type.
 
         >>> sql_type("decimal(12,4)").holds(sql_type("decimal(10,2)")), sql_type("int").holds(sql_type("decimal(10,0)"))
         (True, False)
@@ -107,7 +107,7 @@ class SqlType:
         return other.scale <= self.scale and narrow <= wide
 
     def widens(self, other: SqlType) -> bool:
-        """True where an integral or floating type is cast to this one implicitly, which makes no value NULL.
+        """True if another integral or floating type is widened to this one implicitly, without new NULLs.
 
         >>> sql_type("double").widens(sql_type("bigint")), sql_type("int").widens(sql_type("float"))
         (True, False)
@@ -131,7 +131,7 @@ class SqlType:
 
     @property
     def fields(self) -> tuple[tuple[str, SqlType], ...]:
-        """The names and types of a struct's fields; a name is as Spark shows it, without quotes."""
+        """The names and types of a struct's fields; names as Spark prints them, without quotes."""
         named = (part.partition(":") for part in self._parts if part and self.kind == "struct")
         return tuple((name, sql_type(kind)) for name, _, kind in named)
 
@@ -149,7 +149,7 @@ class SqlType:
 
     @functools.cached_property
     def arrow(self) -> pa.DataType | None:
-        """Arrow's type for its values, intervals as whole numbers; None where there is none here."""
+        """The Arrow type of its values, intervals as whole numbers; None for types that are not supported."""
         if self.kind == "decimal" and self.precision:
             return pa.decimal128(self.precision, self.scale)
         if self.kind == "array":

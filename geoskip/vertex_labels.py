@@ -1,8 +1,8 @@
 """The labelled tree of a decision, for reports: each vertex of the predicate with its clause.
 
-The tree is the one that was labelled, after rewriting. A NOT stands at the leaves: the labeller needs to know of an AND
-or OR below a NOT where it is FALSE, which is where the OR or AND of the negated vertices is TRUE, NULL included.
-Vertices below a leaf, such as the operands of a comparison, have no label.
+The tree is the one that was labelled, after rewriting. NOT is shown at the leaves only: ``NOT (a AND b)`` is labelled
+with the clause for ``a AND b`` being FALSE and shown as ``NOT a OR NOT b``, which is TRUE for the same rows, also with
+NULL. Vertices below a leaf, such as the operands of a comparison, have no label.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from geoskip.clauses import KEEP_ALL, Clause
 from geoskip.predicates import And, Not, Or, Predicate, normalise
 
 Memo = Mapping[tuple[str, int], tuple[Predicate, Clause]]
-"""Clauses by the verdict and the identity of the vertex, with the vertex."""
+"""Vertices with their clauses, by verdict and ``id`` of the vertex."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class VertexLabel:
 
 
 def labels_of(vertex: Predicate, memo: Memo, verdict: str = "true", depth: int = 100) -> VertexLabel:
-    """Label a vertex and those below it from the memory of a labeller.
+    """Label a vertex and those below it from the memo of a labeller.
 
     Parameters
     ----------
     vertex
         The vertex that was labelled.
     memo
-        The clauses that were made; a vertex without one is labelled ``KEEP_ALL``.
+        The clauses of the labeller; a vertex without one is labelled ``KEEP_ALL``.
     verdict
-        ``"true"`` or ``"false"``: the verdict that was needed of the vertex.
+        The verdict needed of the vertex: ``"true"`` or ``"false"``.
     depth
-        The most levels of the tree; a labeller goes no deeper by default.
+        The most levels of the tree; the default is the depth limit of a labeller.
     """
     is_needed = verdict == "true"
     if isinstance(vertex, Not) and isinstance(vertex.child, And | Or):
@@ -55,15 +55,15 @@ def labels_of(vertex: Predicate, memo: Memo, verdict: str = "true", depth: int =
 
 @dataclass(frozen=True)
 class VertexShare:
-    """A vertex of the predicate in SQL's words, and the files that it alone would skip."""
+    """A vertex of the predicate as SQL text, and the number of files that it alone would skip."""
 
     text: str
-    """``AND`` or ``OR`` where there are vertices below, else the condition."""
+    """``AND`` or ``OR`` for a vertex with vertices below, else the condition."""
     skips: int
     among: int
-    """Files that the scan listed, of which ``skips`` are counted."""
+    """The number of files that the scan listed; ``skips`` counts only these."""
     indexes: tuple[str, ...] = ()
-    """The indexes that its clause reads; none where nothing serves it."""
+    """The indexes that its clause reads; empty without a clause."""
     below: tuple[VertexShare, ...] = ()
 
     def has_shape_of(self, other: VertexShare) -> bool:
@@ -73,7 +73,7 @@ class VertexShare:
         )
 
     def plus(self, other: VertexShare) -> VertexShare:
-        """The sum with a tree of the same shape, over other files."""
+        """Add the counts of a tree of the same shape, over other files."""
         return VertexShare(
             self.text, self.skips + other.skips, self.among + other.among,
             tuple(dict.fromkeys((*self.indexes, *other.indexes))),
@@ -82,7 +82,7 @@ class VertexShare:
 
 
 def shares_of(label: VertexLabel, skips: Callable[[Clause], int], among: int) -> VertexShare:
-    """Count what each vertex alone would skip.
+    """Count the files that each vertex alone would skip.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def shares_of(label: VertexLabel, skips: Callable[[Clause], int], among: int) ->
     skips
         Counts the files that a clause skips.
     among
-        The number of files that it counts in.
+        The number of files that ``skips`` considers.
     """
     words: dict[type[Predicate], str] = {And: "AND", Or: "OR"}
     return VertexShare(
@@ -104,7 +104,7 @@ def shares_of(label: VertexLabel, skips: Callable[[Clause], int], among: int) ->
 
 
 def sum_shares(shares: Iterable[VertexShare]) -> Sequence[VertexShare]:
-    """Sums of the trees of the same shape, those over the most files first."""
+    """Add up trees of the same shape; those over the most files come first."""
     found: list[VertexShare] = []
     for share in shares:
         at = next((at for at, other in enumerate(found) if other.has_shape_of(share)), None)
