@@ -56,14 +56,14 @@ class AdvisedIndex:
 
 @dataclass(frozen=True)
 class SuperfluousIndex:
-    """An index that exists and saves the queries nothing beside the others, with the bytes that it stores."""
+    """An existing index that saves nothing in addition to the other indexes, with its stored bytes."""
 
     name: str
     bytes: int
 
     @property
     def call(self) -> str:
-        """The call that takes it out of use."""
+        """The call that drops the index."""
         return f"dataset.delete_index({self.name!r})"
 
 
@@ -90,12 +90,12 @@ class AdvisedLayout:
 
     @property
     def python(self) -> str:
-        """The layout, as Python writes it."""
+        """Python code that creates the layout."""
         return f"{type(self.layout).__name__}({', '.join(map(repr, self.layout.expressions))})"
 
     @property
     def code(self) -> str:
-        """The Python that indexes and rewrites the dataset; a folder is rewritten beside its own."""
+        """Python code that rewrites the dataset with its indexes; a folder is rewritten to a new folder."""
         names = sorted({type(each).__name__ for each in (*self.indexes, self.layout)})
         each = ", ".join(map(python_of, self.indexes))
         built = f"dataset.create_index({each})\n" if each else ""
@@ -271,7 +271,7 @@ class Advice:
         yield from self.notes
 
     def _queries(self) -> Iterator[str]:
-        """The queries that the table names by their numbers."""
+        """The texts of the queries, which the table lists by number."""
         named = sorted({number for each in self.indexes for number in each.queries} & self.queries.keys())
         for number in named[:_QUERIES_SHOWN]:
             yield f"query {number}: {shorten(self.queries[number], _LONGEST)}"
@@ -284,7 +284,7 @@ _CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bot
 
 
 def python_of(spec: Index) -> str:
-    """An index as Python writes it, without options that have their default.
+    """Return Python code that creates an index, without options that have their default.
 
     >>> from geoskip import Formatted, GeoBox, MetricDist
     >>> python_of(GeoBox("lng", "lat", boxes=4)), python_of(Formatted("agent", extract="family"))
@@ -304,7 +304,7 @@ def python_of(spec: Index) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers in words, neighbours as ranges.
+    """Format numbers, consecutive ones as ranges.
 
     >>> _ranges([1, 3, 4, 5, 9])
     '1, 3-5, 9'

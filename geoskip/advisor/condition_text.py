@@ -1,11 +1,12 @@
 """SQL text of translated conditions: names of their parts, and shapes without literals.
 
-Catalyst's trees come without the text that they were parsed from, and the optimizer has changed them. What is written
-here parses to the same tree in most cases; whoever names an index by it has Spark analyse the text, and compares.
+Catalyst's trees lack the text that they were parsed from, and the optimizer has changed them. The text written here
+parses to the same tree in most cases; callers that name an index by it let Spark analyse the text, and compare the
+trees.
 
-Nothing of a value is in a shape, which the log of a workload keeps: only names of columns and functions, types,
-operators and SQL's words are written, each of them by a case of its own, and what is not known is written by the
-columns that it reads.
+The log of a workload keeps shapes, so these must not reveal values: only names of columns and functions, types,
+operators and SQL keywords are written, each kind of vertex by its own case. An unknown vertex is written as the columns
+that it reads.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _TOO_DEEP = "a condition that is nested too deeply"
 
 
 def sql_text(node: Predicate) -> str | None:
-    """SQL that means the same as an expression; None where none is known.
+    """Return SQL text equivalent to an expression; None if there is none.
 
     >>> day = Column("day", "date")
     >>> sql_text(Call("month", (day,))), sql_text(Cast(Column("n", "int"), "double"))
@@ -67,11 +68,11 @@ def sql_text(node: Predicate) -> str | None:
             return _fill(f"({{}} {name} {{}})", left, right)
         case Call("lambdafunction", (body, *variables)) if columns_of(body).isdisjoint(map(str, variables)):
             return _fill(f"({', '.join(map(str, variables))}) -> {{}}", body)
-        case Call("lambdafunction"):  # a column is called as a variable
+        case Call("lambdafunction"):  # a column has the name of a variable
             return None
         case Call("namedlambdavariable"):
             return str(node)
-        case Call("staticinvoke" | "invoke" | "getarraystructfields"):  # no functions of SQL
+        case Call("staticinvoke" | "invoke" | "getarraystructfields"):  # not SQL functions
             return None
         case Call("getarrayitem" | "getmapvalue", (child, key)):
             return _fill("{}[{}]", child, key)
@@ -101,13 +102,13 @@ def sql_text(node: Predicate) -> str | None:
 
 
 def _fill(form: str, *parts: Predicate) -> str | None:
-    """A form with the texts of its parts; None where one has none."""
+    """Insert the texts of parts into a format string; None if a part has no text."""
     texts = [sql_text(part) for part in parts]
     return None if None in texts else form.format(*texts)
 
 
 def _constant(node: Literal) -> str | None:
-    """A literal of SQL; None for values that SQL has no literal of, such as geometries."""
+    """Return a literal as SQL; None for values without a SQL literal, such as geometries."""
     kind = sql_type(node.type)
     match node.value:
         case None:
@@ -136,7 +137,7 @@ def _constant(node: Literal) -> str | None:
 
 
 def _quote(text: str) -> str:
-    r"""A text as a literal.
+    r"""Quote a text as a SQL literal.
 
     >>> print(_quote("it's"), _quote(r"(\d+)'"), _quote(r"\d"))
     "it's" r"(\d+)'" r'\d'
@@ -148,10 +149,10 @@ def _quote(text: str) -> str:
 
 
 def shape_of(condition: Predicate) -> str:
-    """Text of a condition with a ``?`` and its type for each literal, and one for those of a list.
+    """Return a condition as text with ``?`` and a type for each literal, and only one for a list.
 
-    The members of AND and OR are sorted, each different one once: Spark writes them in one order or another. Those
-    that only test for NULL, which Spark adds, are the last.
+    The members of AND and OR are sorted and deduplicated, since their order in Spark's plans varies. Tests for NULL,
+    which Spark adds, come last.
 
     >>> temp, city = Column("temp", "double"), Column("city", "string")
     >>> hot = Comparison(">", Call("abs", (temp,)), Literal(30.5, "double"))
@@ -210,7 +211,7 @@ def _placeholder(literal: Literal) -> str:
 
 
 def _type(text: str) -> str:
-    """A type without the fields of a struct, whose names a query may make up.
+    """Return a type without the fields of structs: a query may choose their names freely.
 
     >>> _type("array<struct<secret:int>>"), _type("map<string,int>")
     ('array<struct>', 'map<string,int>')

@@ -1,14 +1,15 @@
 """Coverage: the sampled files that a set of indexes keeps, from the masks of single indexes.
 
-Labelling a condition again for every set of indexes would take a selection minutes. So each vertex of a condition keeps
-one mask for each index that serves it, and masks are merged as labelling merges clauses (:mod:`geoskip.planner`): a
-vertex's own masks are conjoined, an AND conjoins those of its members, an OR disjoins them. Masks of an index over a
-whole AND are kept too where several members concern it, since it may decide them together (boxes, listed values).
+A selection that labelled a condition again for every set of indexes would take minutes. So each vertex of a condition
+keeps one mask for each index that supports it, and masks are merged as labelling merges clauses
+(:mod:`geoskip.planner`): a vertex's own masks are conjoined, an AND conjoins those of its members, an OR disjoins them.
+An AND also keeps the mask of an index for the whole AND if several members read its columns, since the index may decide
+them together (boxes, listed values).
 
-The result skips no file that labelling keeps both with the same indexes and with each alone: one alone may find that
-members contradict each other, as in ``x = 0 AND (x = 1 OR x > 1)``. It may keep a file where indexes are mixed in one
-comparison, but for the groups that are given. What is reported of a chosen set is therefore computed again, by the real
-planner.
+A file that labelling keeps both with the set of indexes and with each index alone is never skipped here. (One index
+alone may detect that members contradict each other, as in ``x = 0 AND (x = 1 OR x > 1)``.) Masks may keep more files
+than labelling if a comparison mixes several indexes, except for the given groups. Therefore the reported figures of a
+chosen set are computed again by the planner itself.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ __all__ = ["Coverage", "VertexMasks", "bundles_of", "masks_of", "undominated_ind
 
 Names = frozenset[str]
 Decide = Callable[[Predicate, Sequence[Index]], Mask]
-"""Returns the files of the sample that a condition keeps with some bound indexes: False is skipped."""
+"""Returns the mask of the sampled files that a condition keeps with some bound indexes."""
 _BEST = 3
-"""Indexes of each member of an OR that are combined with those of the others."""
+"""The number of indexes of each member of an OR that are combined with those of the other members."""
 _MOST_BUNDLES = 64
 
 
 @dataclass(frozen=True, eq=False)
 class VertexMasks:
-    """The files of a sample that a vertex of a condition keeps, by the indexes that decide.
+    """The sampled files that a vertex of a condition keeps, by set of indexes.
 
     Attributes
     ----------
     own
-        A mask for each set of indexes that skips a file: one index, several that serve only together, or none.
+        A mask for each set of indexes that skips a file: one index, several that support the vertex only together, or
+        none.
     members
         The members of an AND or OR.
     every
@@ -81,11 +83,11 @@ def masks_of(
     condition
         A condition in canonical form (:func:`geoskip.rewrite.canonical`).
     decide
-        Asked once for each part of the condition and each index over its columns.
+        Called once for each part of the condition and each index over its columns.
     indexes
         Bound indexes.
     together
-        Groups of indexes that serve a comparison only together.
+        Groups of indexes that support a comparison only together.
     """
     groups = [[index] for index in indexes] + [list(group) for group in together]
     reads = [columns_of(*(e for index in g for e in index.bound)) for g in groups]
@@ -93,10 +95,10 @@ def masks_of(
     def masks(node: Predicate) -> VertexMasks:
         members, every = _members(node)
         columns = [columns_of(member) for member in members or (node,)]
-        least = 2 if members else 1  # what concerns one member of an AND is decided there
+        least = 2 if members else 1  # an index over one member only is decided at that member
         own: dict[Names, Mask] = {}
         if not members and not columns[0] and not (known := decide(node, ())).all():
-            own[frozenset()] = known  # FALSE or NULL, such as a condition on a partition's value
+            own[frozenset()] = known  # never TRUE, such as a condition on a partition value
         for group, over in zip(groups, reads, strict=True):
             if every and sum(not over.isdisjoint(read) for read in columns) >= least:
                 mask = decide(node, group)
@@ -108,7 +110,7 @@ def masks_of(
 
 
 def _members(node: Predicate) -> tuple[tuple[Predicate, ...], bool]:
-    """The members of an AND (true beside them) or OR, after NOT is pushed down; none for others."""
+    """Return the members of an AND or OR, with NOT pushed down, and True for an AND; else no members."""
     match node:
         case And(parts):
             return parts, True
@@ -126,30 +128,30 @@ class Coverage:
     Attributes
     ----------
     queries
-        The scans of each query: the masks of its condition, and the files that Spark's own pruning leaves.
+        The scans of each query: the masks of its condition, and the mask of the files left by Spark's own pruning.
     sizes
         Bytes of each file of the sample.
     weights
-        How often each query is asked.
+        The number of runs of each query.
     """
 
     queries: Sequence[Sequence[tuple[VertexMasks, Mask]]]
     sizes: NDArray[np.int64]
     weights: Sequence[float]
     base: Names = frozenset()
-    """Indexes that exist already."""
+    """The existing indexes."""
     _known: dict[tuple[int, Names], float] = field(default_factory=dict, init=False, repr=False)
 
     def bytes_read(self, query: int, names: Names) -> float:
-        """Return the bytes of the sample that a query reads with some indexes beside the base."""
+        """Return the bytes of the sample that a query reads with some indexes and the existing ones."""
         return sum(float(self.sizes[mask].sum()) for mask in self.masks(query, names | self.base))
 
     def masks(self, query: int, names: Names) -> list[Mask]:
-        """Return the files of the sample that each scan of a query reads with some indexes."""
+        """Return the mask of the sampled files that each scan of a query reads with some indexes."""
         return [left & masks.mask(names, len(self.sizes)) for masks, left in self.queries[query]]
 
     def saving(self, names: Names) -> float:
-        """Return the bytes that the workload does not read thanks to some indexes, with weights."""
+        """Return the weighted bytes that some indexes save in the workload."""
         total = 0.0
         for query, weight in enumerate(self.weights):
             key = (query, names & self._useful_indexes[query])
@@ -159,16 +161,16 @@ class Coverage:
         return total
 
     def workload_bytes(self, names: Names) -> float:
-        """Return the bytes that the workload reads with some indexes beside the base, with weights."""
+        """Return the weighted bytes that the workload reads with some indexes and the existing ones."""
         return sum(weight * self.bytes_read(query, names) for query, weight in enumerate(self.weights))
 
     def queries_of(self, name: str) -> list[int]:
-        """Return the numbers of the queries of which an index skips a file, alone or with others."""
+        """Return the numbers of the queries for which an index skips a file, alone or with others."""
         return [number for number, names in enumerate(self._useful_indexes) if name in names]
 
     @cached_property
     def _useful_indexes(self) -> list[Names]:
-        """The indexes that skip a file of a part of a query's conditions, of each query."""
+        """For each query, the indexes that skip a file for some part of its conditions."""
         return [
             frozenset(name for masks, _ in scans for v in masks.vertices() for names in v.own for name in names)
             for scans in self.queries
@@ -180,10 +182,10 @@ class Coverage:
 
 
 def undominated_indexes(coverage: Coverage, costs: Mapping[str, float]) -> list[str]:
-    """Return the indexes that skip files which no cheaper index skips as well.
+    """Return the indexes that are not dominated by a cheaper index that skips at least the same files.
 
-    All parts of all conditions are compared. Of several that skip the same for the same cost the first is taken. An
-    index that others need, in a group that serves only together, stays.
+    All parts of all conditions are compared. Of several indexes with the same cost and skipped files the first is
+    taken. An index of a group that is useful only together is kept.
     """
     vertices = coverage.vertices()
     skipped: dict[str, NDArray[np.bool_]] = {}
@@ -204,9 +206,9 @@ def undominated_indexes(coverage: Coverage, costs: Mapping[str, float]) -> list[
 
 
 def bundles_of(coverage: Coverage, costs: Mapping[str, float]) -> list[tuple[str, ...]]:
-    """Return sets of indexes that skip files only together: one for each member of an OR, and groups.
+    """Return sets of indexes that skip files only together: groups, and one index per member of an OR.
 
-    Of each member the indexes that skip most, and most per cost, are combined with those of the other members.
+    For each member, the indexes that save most bytes, and most per cost, are combined with those of the other members.
     """
     found: dict[tuple[str, ...], None] = {}
     for vertex in coverage.vertices():
@@ -223,7 +225,7 @@ def bundles_of(coverage: Coverage, costs: Mapping[str, float]) -> list[tuple[str
 
 
 def _best(vertex: VertexMasks, coverage: Coverage, costs: Mapping[str, float]) -> list[Names]:
-    """The sets of indexes that skip most of one member of an OR, and most for their cost."""
+    """Return the sets of indexes that save most for one member of an OR, and most per cost."""
     known = {names for v in vertex.vertices() for names in v.own if all(name in costs for name in names)}
     files = len(coverage.sizes)
     already = vertex.mask(coverage.base, files)

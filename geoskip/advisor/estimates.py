@@ -1,15 +1,15 @@
 """Estimates of files, bytes, metadata and time from a simple random sample of a dataset's files.
 
 A sample of n of N files is drawn without replacement, so the number of sampled files that a query keeps is
-hypergeometric, and inverting its two tests gives an interval that holds the truth with at least the confidence asked
-for, whatever the sizes (Clopper and Pearson 1934; Buonaccorsi, "A note on confidence intervals for proportions in
-finite populations", The American Statistician 41, 1987). Of files that a query leaves alone already, by partitions or
-by indexes that exist, nothing is estimated: the population of a query is the files that it reads now, and the sampled
-ones among them are a simple random sample too.
+hypergeometric, and inverting the two one-sided tests gives an interval that contains the true number with at least the
+requested confidence, whatever n and N (Clopper and Pearson 1934; Buonaccorsi, "A note on confidence intervals for
+proportions in finite populations", The American Statistician 41, 1987). The population of a query is the files that it
+reads now, without those already skipped by partitions or existing indexes; the sampled files among them are a simple
+random sample of it.
 
-The bytes follow from the files: the sampled ones are known, and those that the interval of files adds are at least its
-smallest and at most its largest other files. So the truth lies in the interval of bytes wherever it lies in that of
-files.
+The interval of bytes follows from that of files: the bytes of sampled files are known, and the remaining files of the
+interval are at least the smallest and at most the largest unsampled files. So whenever the interval of files contains
+the true number, that of bytes contains the true bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from geoskip.errors import InvalidSpecificationError
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number that was estimated, with the interval that holds it at the confidence asked for.
+    """An estimated number with its confidence interval.
 
     >>> str(Estimate(12, 4, 30)), str(Estimate(7, 7, 7))
     ('12 (4 to 30)', '7')
@@ -51,11 +51,11 @@ class Estimate:
 
     @property
     def is_exact(self) -> bool:
-        """True if nothing was left to chance."""
+        """True if the number is known exactly."""
         return self.low == self.high
 
     def text(self, shown: Callable[[float], str]) -> str:
-        """The value and its interval, each number written by a function."""
+        """Format the value and its interval, each number by a function."""
         value, low, high = map(shown, (self.value, self.low, self.high))
         return value if low == high else f"{value} ({low} to {high})"
 
@@ -68,7 +68,7 @@ class Estimate:
 
     @classmethod
     def exact(cls, value: float) -> Estimate:
-        """A number that is known."""
+        """Return a number that is known exactly."""
         return cls(value, value, value)
 
 
@@ -76,7 +76,7 @@ NOTHING = Estimate.exact(0)
 
 
 def total(estimates: Iterable[Estimate]) -> Estimate:
-    """The sum of estimates; its interval, the sum of theirs, is wider than the confidence needs."""
+    """Return the sum of estimates; its interval is the sum of their intervals, which is conservative."""
     return sum(estimates, NOTHING)
 
 
@@ -101,13 +101,14 @@ def population_interval(kept: int, sampled: int, files: int, confidence: float =
     files
         Number of files in the population.
     confidence
-        Probability, before the draw, that the interval holds the truth; the exact interval holds it at least so often.
+        Probability, before the draw, that the interval contains the true number; at least this, as the interval is
+        exact.
 
     Returns
     -------
     tuple of int
-        The least and the greatest number. They are equal where all files were sampled; with none sampled, everything
-        is possible.
+        The least and the greatest number. They are equal if all files were sampled; with none sampled they are 0 and
+        ``files``.
 
     Examples
     --------
@@ -118,14 +119,14 @@ def population_interval(kept: int, sampled: int, files: int, confidence: float =
         return 0, files
     tail = (1 - confidence) / 2
     least, most = kept, files - (sampled - kept)
-    # the more files have it, the likelier are many sampled ones, and the less likely are few
+    # with more such files, many sampled ones become more probable, and few less probable
     low = _first_true(least, most, lambda with_it: _share_above(kept, sampled, files, with_it) > tail)
     high = most - _first_true(0, most - least, lambda fewer: _share_below(kept, sampled, files, most - fewer) > tail)
     return low, high
 
 
 def _first_true(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The least number of a range from which on a condition holds; the last one if it never does."""
+    """Return the least number of a range that satisfies a monotone condition; else the last number."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
@@ -133,17 +134,17 @@ def _first_true(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def _share_above(kept: int, sampled: int, files: int, with_it: int) -> float:
-    """The probability that at least ``kept`` sampled files have what ``with_it`` of all have."""
+    """Return the probability that at least ``kept`` sampled files have a property that ``with_it`` have."""
     return _probability(kept, min(sampled, with_it), sampled, files, with_it)
 
 
 def _share_below(kept: int, sampled: int, files: int, with_it: int) -> float:
-    """The probability that at most ``kept`` sampled files have what ``with_it`` of all have."""
+    """Return the probability that at most ``kept`` sampled files have a property that ``with_it`` have."""
     return _probability(max(0, sampled - files + with_it), kept, sampled, files, with_it)
 
 
 def _probability(first: int, last: int, sampled: int, files: int, with_it: int) -> float:
-    """The hypergeometric probability of the numbers from ``first`` to ``last``."""
+    """Return the hypergeometric probability of ``first`` to ``last`` such files in the sample."""
     drawn = np.arange(first, last + 1)
     logs = _log_factorials(1 << files.bit_length())
 
@@ -163,16 +164,16 @@ def _log_factorials(most: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class SampledKept:
-    """A population of files, some of which were sampled, and those that a query would keep.
+    """A population of files with masks of the sampled ones and of those that a query would keep.
 
     Attributes
     ----------
     sizes
         Bytes of all files of the population.
     is_sampled
-        A boolean a file: it was sampled.
+        True for each sampled file.
     is_kept
-        A boolean a file: it was sampled, and the query would read it.
+        True for each sampled file that the query would read.
     """
 
     sizes: Sequence[int]
@@ -180,7 +181,7 @@ class SampledKept:
     is_kept: Sequence[bool]
 
     def estimates(self, confidence: float = 0.9) -> tuple[Estimate, Estimate]:
-        """Files and bytes that the query would read of the population."""
+        """Estimate the files and bytes of the population that the query would read."""
         sizes = np.asarray(self.sizes, dtype=np.float64)
         sampled, kept = np.asarray(self.is_sampled, dtype=bool), np.asarray(self.is_kept, dtype=bool)
         files, drawn, found = len(sizes), int(sampled.sum()), int(kept.sum())
@@ -204,22 +205,22 @@ def kept_with_all_rows(
 ) -> Estimate:
     """Estimate how many files a query would keep, from files simulated with a share of their rows.
 
-    A file that is kept for some of its rows is kept for all of them, so the real number is no less, but for the luck of
-    where the files are cut. How it grows with the rows depends on the query: ends of ranges settle (the number that is
-    missing is in inverse proportion to the rows), rare values do not (it grows as a power of the rows, up to linearly).
-    The exponent of growth from the half samples to the whole one gives a bound by that power, and weighs it against the
-    number by the other law.
+    A file that is kept for some of its rows is also kept with all of them, so the true number is not smaller, apart
+    from the random position of the cuts between files. Its growth with the number of rows depends on the query. For
+    ranges it converges: the missing number is inversely proportional to the rows. For rare values it grows as a power
+    of the rows, at most linearly. The exponent of the growth from the half samples to the whole sample gives the
+    estimate by this power law, and its weight against the estimate by the first law.
 
     Parameters
     ----------
     kept
-        For each simulated file, in the order of the layout: it is kept for its sampled rows.
+        For each simulated file, in the order of the layout, True if it is kept for its sampled rows.
     halves
-        The same for the one and the other half of these rows; empty where they are all rows.
+        The same for each half of these rows; empty if the sample is all rows.
     share
         The share of the rows that was sampled.
     confidence
-        The probability with which the interval is to hold the truth.
+        The probability that the interval contains the true number.
 
     Examples
     --------
@@ -244,7 +245,7 @@ def kept_with_all_rows(
 
 
 def runs(flags: Iterable[bool]) -> int:
-    """Number of runs of true ones, as of files in a row that a query reads.
+    """Count the runs of consecutive True flags, such as consecutive files that a query reads.
 
     >>> runs([True, True, False, True]), runs([])
     (2, 0)
@@ -253,10 +254,10 @@ def runs(flags: Iterable[bool]) -> int:
 
 
 def scaled_size(sizes: Sequence[tuple[int, int]], files: int) -> int:
-    """Bytes of a column of the metadata for all files, from its bytes for some numbers of rows.
+    """Extrapolate the bytes of a metadata column to all files, from its bytes for fewer rows.
 
-    Encoded columns have a fixed part (headers of pages, a dictionary) beside what grows with the rows, so the line
-    through the last two measurements is continued.
+    Encoded columns have a fixed part (page headers, a dictionary) and a part that grows with the rows, so the line
+    through the last two measurements is extrapolated.
 
     Parameters
     ----------
@@ -278,17 +279,17 @@ def scaled_size(sizes: Sequence[tuple[int, int]], files: int) -> int:
 
 
 def build_seconds(seconds: float, sampled: float, size: float, fixed: float = 0.0) -> float:
-    """Seconds of a build, from those of building a sample.
+    """Estimate the seconds of a build from those of building a sample.
 
     Parameters
     ----------
     seconds
-        What the sample took.
+        The seconds for the sample.
     sampled, size
         The bytes of the sampled files and of all files.
     fixed
-        Seconds that a build takes however little it reads; at least half of ``seconds`` are taken for reading, since
-        what is fixed depends on the machine.
+        Seconds of a build independent of the bytes that it reads. At least half of ``seconds`` is attributed to
+        reading, since the fixed part depends on the machine.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """Candidates: the indexes that could serve a condition of a workload.
 
-Which index serves which condition is not written down a second time here. Every index type is *proposed* for every
-expression that a condition reads, from the columns up to the operands of its comparisons; a proposal is bound to that
-expression, and labelling is asked for the clause of the condition (:class:`geoskip.planner.Labeller`). A proposal
-without a clause, or with one that says no more than that the expression is not NULL, is dropped.
+The rules on which index supports which condition are not repeated here. Every index type is *proposed* for every
+expression that a condition reads, from the columns up to the operands of its comparisons. A proposal is bound to that
+expression, and the condition is labelled with it (:class:`geoskip.planner.Labeller`). A proposal without a clause, or
+with a clause that only tests the expression for NULL, is dropped.
 
 =============================== ==================================================================================
 proposed                        for
@@ -12,12 +12,12 @@ MinMax GapList ValueList Hybrid every column, and every deterministic expression
 BloomFilter Prefix Suffix       files for bytes
 Formatted                       calls of one column of text: ``get_agent_name(user_agent)``, ``regexp_extract``
 GeoBox                          geometries, and pairs of numbers that one condition, or one AND, reads
-MetricDist                      texts, arrays and numbers of one condition, with each metric that takes their types
-several MinMax                  comparisons of several columns or expressions, which one index alone does not serve
+MetricDist                      texts, arrays and numbers of one condition, with each metric that supports their types
+several MinMax                  comparisons of several columns or expressions, which one index alone does not support
 =============================== ==================================================================================
 
-An expression with constants in it, such as the distance from one place, answers queries for that place alone. It is
-proposed where no index serves the condition by its columns nearly as well, or where different conditions read it.
+An index on an expression with constants, such as the distance from one place, only supports queries for that place. It
+is proposed if no index on the columns supports the condition nearly as well, or if several conditions read it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from geoskip.types import sql_type
 __all__ = ["IndexCandidates", "filtered_columns", "index_candidates", "presence_texts", "serves"]
 
 _MOST_TOGETHER = 4
-"""Columns of one condition that are combined in pairs, or in points of a metric."""
+"""The most columns of one condition that are combined in pairs, or in points of a metric."""
 _VARIANTS: Mapping[type[Index], Sequence[Mapping[str, Any]]] = {
     MinMax: ({},),
     GapList: ({}, {"gaps": 64}),
@@ -80,21 +80,21 @@ _VARIANTS: Mapping[type[Index], Sequence[Mapping[str, Any]]] = {
 }
 _BOXES: Sequence[Mapping[str, Any]] = ({}, {"boxes": 1}, {"boxes": 32})
 _WITHOUT_INDEX = frozenset(["map", "array", "struct", "variant", "interval", "interval month"])
-"""Kinds of types that no index takes but those of distances."""
+"""Kinds of types that only MetricDist supports."""
 _ORDERED = ("haversine",)
 """Metrics whose coordinates are not interchangeable."""
 
 
 @dataclass(frozen=True)
 class IndexCandidates:
-    """The indexes that could serve some conditions.
+    """The indexes that could support some conditions.
 
     Attributes
     ----------
     indexes : tuple of Index
-        Specifications, bound to the expressions that they were proposed for, each once.
+        Specifications, bound to the expressions that they were proposed for, without duplicates.
     together : tuple of tuple of str
-        Texts of indexes among them that serve a condition only together, such as MinMax of both sides of ``a < b``.
+        Texts of those indexes that support a condition only together, such as MinMax of both sides of ``a < b``.
     """
 
     indexes: tuple[Index, ...]
@@ -102,7 +102,7 @@ class IndexCandidates:
 
 
 def index_candidates(conditions: Iterable[Predicate]) -> IndexCandidates:
-    """Return all indexes that could serve a leaf of some conditions.
+    """Return all indexes that could support a leaf of some conditions.
 
     >>> city, n = Column("city", "string"), Column("n", "int")
     >>> found = index_candidates([And((Not(IsNull(city)), Comparison("=", city, Literal("Ulm", "string"))))])
@@ -118,7 +118,7 @@ def index_candidates(conditions: Iterable[Predicate]) -> IndexCandidates:
     together: dict[tuple[str, ...], None] = {}
 
     def admit(proposals: Iterable[Index], vertex: Predicate) -> list[Index]:
-        """The proposals that serve a vertex."""
+        """Return the proposals that support a vertex, and record them."""
         served = [index for index in proposals if serves([index], vertex)]
         found.update((str(index), index) for index in served if str(index) not in found)
         return served
@@ -150,7 +150,7 @@ def index_candidates(conditions: Iterable[Predicate]) -> IndexCandidates:
 
 
 def serves(indexes: Sequence[Index], condition: Predicate) -> bool:
-    """True if indexes serve a condition, or its negation, by more than "there is a value".
+    """True if indexes support a condition, or its negation, by more than a test for NULL.
 
     >>> s = Column("s", "string")
     >>> bounds = MinMax("s").bind([s])
@@ -165,13 +165,13 @@ def serves(indexes: Sequence[Index], condition: Predicate) -> bool:
 
 
 def presence_texts(labeller: Labeller) -> frozenset[str]:
-    """Return the texts of clauses that keep every file, or say no more than that there is a value."""
+    """Return the texts of clauses that keep every file, or that only test for NULL."""
     tests = (Not(IsNull(expression)) for index in labeller.indexes for expression in index.bound)
     return frozenset({str(KEEP_ALL), *map(str, parts_of(all_of(map(labeller.true, tests))))})
 
 
 def filtered_columns(condition: Predicate) -> frozenset[Column]:
-    """Return the columns that the tests of a condition read; of tests for NULL only if all are such.
+    """Return the columns that the tests of a condition read; tests for NULL count only without others.
 
     >>> n, m = Column("n", "int"), Column("m", "int")
     >>> filtered_columns(And((Not(IsNull(m)), Comparison("=", n, Literal(5, "int")))))
@@ -181,11 +181,11 @@ def filtered_columns(condition: Predicate) -> frozenset[Column]:
     return frozenset(node for test in tests for node in walk(test) if isinstance(node, Column))
 
 
-# --- what is proposed for a vertex ------------------------------------------------------------------------------------
+# --- proposals for a vertex -------------------------------------------------------------------------------------------
 
 
 def _tests(tree: Predicate) -> list[Predicate]:
-    """The vertices that no others are merged into; tests for NULL only where there are no others."""
+    """Return the leaf conditions of a tree; tests for NULL only if there are no others."""
     found = [
         vertex
         for vertex in walk(tree)
@@ -195,19 +195,19 @@ def _tests(tree: Predicate) -> list[Predicate]:
 
 
 def _expressions(vertex: Predicate) -> Iterator[Predicate]:
-    """Iterate over what an index may be over: columns, and calls that depend on the row alone."""
+    """Iterate over expressions that an index may be over: columns, and calls that depend on the row only."""
     for node in walk(vertex):
         if isinstance(node, Column) or (isinstance(node, Call) and columns_of(node) and _has_value(node)):
             yield node
 
 
 def _sides(vertex: Predicate) -> list[Predicate]:
-    """The sides of a comparison of two expressions."""
+    """Return the operands of a comparison, without casts."""
     return [uncast(vertex.left), uncast(vertex.right)] if isinstance(vertex, Comparison) else []
 
 
 def _has_value(call: Call) -> bool:
-    """False for lambdas, for what reads the variables of one, and with parts that are not translated."""
+    """False for lambdas, for calls with free lambda variables, and for parts that are not translated."""
     within = list(walk(call))
     calls = [node for node in within if isinstance(node, Call)]
     bound = {variable for each in calls if each.name == "lambdafunction" for variable in each.args[1:]}
@@ -216,10 +216,10 @@ def _has_value(call: Call) -> bool:
 
 
 def _is_direct(index: Index) -> bool:
-    """True if an index over columns decides conditions on computed values nearly as well as theirs.
+    """True if an index on columns decides conditions on computed values nearly as well as one on these.
 
-    So do boxes, distances and bounds of what has an order in which the functions rise; not bounds of text, of which
-    functions see a beginning at most.
+    This holds for boxes, distances, and bounds of numbers, dates and times, for which functions may be monotone; not
+    for bounds of text.
     """
     if isinstance(index, MinMax):
         return not sql_type(index.bound[0].type).is_text
@@ -231,7 +231,7 @@ def _has_constants(call: Predicate) -> bool:
 
 
 def _of_columns(vertex: Predicate, columns: Sequence[Column]) -> Iterator[Index]:
-    """Iterate over indexes of one column each, with their parameters."""
+    """Iterate over indexes on one column each, in several parameter choices."""
     for column in columns:
         if column.type == "geometry" or sql_type(column.type).kind == "binary":
             yield from _specify(GeoBox, [column], _BOXES)
@@ -240,19 +240,19 @@ def _of_columns(vertex: Predicate, columns: Sequence[Column]) -> Iterator[Index]
 
 
 def _of_call(call: Call, *, geometry: bool) -> Iterator[Index]:
-    """Iterate over indexes of what a call returns; of geometries if no pair of numbers stands for them."""
+    """Iterate over indexes on a call; over GeoBox only if no pair of numbers is indexed instead."""
     if call.type in ("geometry", "binary"):
         yield from _specify(GeoBox, [call], _BOXES if geometry else ())
         return
     extractions = list(_extractions(call))
     yield from extractions
     for kind in _VARIANTS:
-        if not (extractions and kind is ValueList):  # it would store the same
+        if not (extractions and kind is ValueList):  # same content as Formatted
             yield from _specify(kind, [call])
 
 
 def _extractions(call: Call) -> Iterator[Index]:
-    """Iterate over Formatted of a call that reads one column of text."""
+    """Iterate over Formatted indexes for a call that reads one text column."""
     columns = [node for node in walk(call) if isinstance(node, Column)]
     text = sql_text(call)
     if text is None or len(columns) != 1 or not sql_type(columns[0].type).is_text or "{" in text:
@@ -270,13 +270,13 @@ def _extractions(call: Call) -> Iterator[Index]:
 
 
 def _group_of(call: Call, part: str) -> Predicate:
-    """The call of ``regexp_extract`` for another group, whose number ends the text of the part."""
+    """Return the call of ``regexp_extract`` for the group number at the end of a part's text."""
     number = int(part.rpartition(", ")[2].rstrip(")"))
     return replace(call, args=(*call.args[:2], Literal(number, "int")))
 
 
 def _pairs(numbers: Sequence[Predicate]) -> list[list[Index]]:
-    """GeoBox of pairs of numbers: of columns, if there are two."""
+    """Propose a GeoBox for each pair of numeric columns, or of numeric expressions if fewer than two."""
     columns = [node for node in numbers if isinstance(node, Column)]
     chosen = (columns if len(columns) > 1 else numbers)[:_MOST_TOGETHER]
     apart = (pair for pair in itertools.permutations(chosen, 2) if columns_of(pair[0]).isdisjoint(columns_of(pair[1])))
@@ -286,7 +286,7 @@ def _pairs(numbers: Sequence[Predicate]) -> list[list[Index]]:
 def _one_order(
     admit: Callable[[Iterable[Index], Predicate], list[Index]], pairs: Iterable[list[Index]], vertex: Predicate
 ) -> list[Index]:
-    """Admit pairs of numbers in the first order that serves; a function says that lng is the first."""
+    """Admit each pair of numbers in the first order that supports the vertex, such as (lng, lat)."""
     served: list[Index] = []
     for pair in pairs:
         if not any(_reverse_text(index) in map(str, served) for index in pair):
@@ -295,19 +295,19 @@ def _one_order(
 
 
 def _reverse_text(pair: Index) -> str:
-    """The text of a GeoBox with its two expressions exchanged."""
+    """Return the text of a GeoBox with its two expressions exchanged."""
     return str(replace(pair, x=pair.y, y=pair.x)) if isinstance(pair, GeoBox) and pair.y is not None else ""
 
 
 def _limited_columns(conjunction: And) -> list[Predicate]:
-    """The columns of fractional numbers that an AND limits: ``lat < 5 AND lng > 7``."""
+    """Return the float and decimal columns that an AND compares: ``lat < 5 AND lng > 7``."""
     sides = [part.left for part in conjunction.children if isinstance(part, Comparison)]
     columns = dict.fromkeys(side for side in sides if isinstance(side, Column))
     return [side for side in columns if sql_type(side.type).is_floating or sql_type(side.type).is_decimal]
 
 
 def _distances(vertex: Predicate, expressions: Sequence[Predicate]) -> Iterator[Index]:
-    """Iterate over MetricDist of what a condition on a call reads."""
+    """Iterate over MetricDist indexes for the arguments of a call in a condition."""
     compared = calls_of(vertex)
     if not compared:
         return
@@ -323,7 +323,7 @@ def _distances(vertex: Predicate, expressions: Sequence[Predicate]) -> Iterator[
 
 
 def _probe(index: Index, vertex: Predicate) -> Index:
-    """The index with a pivot, if it is one that is still to choose them."""
+    """Return a MetricDist with an arbitrary pivot if it has none yet; another index unchanged."""
     if not isinstance(index, MetricDist) or index.is_resolved:
         return index
     array = next((node for node in walk(vertex) if isinstance(node, Literal) and isinstance(node.value, tuple)), None)
@@ -342,7 +342,7 @@ def _is_number(node: Predicate) -> bool:
 def _specify(
     kind: Callable[..., Index], over: Sequence[Predicate], variants: Iterable[Mapping[str, Any]] = ({},)
 ) -> Iterator[Index]:
-    """Iterate over the indexes of a kind over some expressions that can be specified."""
+    """Iterate over the valid index specifications of a kind over some expressions."""
     if kind is not MetricDist and any(sql_type(node.type).kind in _WITHOUT_INDEX for node in over):
         return
     texts = [text for text in map(sql_text, over) if text is not None]
@@ -351,6 +351,6 @@ def _specify(
             index = kind(*texts, **options).bind(over)
             types = [sql_type(node.type) for node in over]
             columns = [SourceColumn(text, t.name, t.arrow) for text, t in zip(texts, types, strict=True) if t.arrow]
-            if len(columns) == len(over):  # the types of others are Spark's to judge
+            if len(columns) == len(over):  # other types are left to Spark to check
                 index.metadata_type(*columns)
             yield index

@@ -1,18 +1,19 @@
 """The paper's indicators of skipping effectiveness (Extensible Data Skipping, section IV-A).
 
-For a query over a dataset of files there are the rows that match, the rows of the files that hold one, the rows of the
-files that are read, and all rows. With these
+A query over a dataset of files has matching rows, rows in files with a matching row, rows in files that are read, and
+all rows. With these
 
-* the selectivity *sigma* is the share of matching rows in all rows (definition 4),
-* the layout factor *lambda* the share of matching rows in the files that hold one (definition 5),
-* the metadata factor *mu* the share of the rows of those files in the rows of the files that are read (definition 6),
-* the scanning factor *psi* the share of the rows of the files that are read in all rows (definition 7),
+* the selectivity *sigma* is the ratio of matching rows to all rows (definition 4),
+* the layout factor *lambda* is the ratio of matching rows to rows in files with a matching row (definition 5),
+* the metadata factor *mu* is the ratio of rows in files with a matching row to rows in files read (definition 6),
+* the scanning factor *psi* is the ratio of rows in files read to all rows (definition 7),
 
-so that psi = sigma / (lambda * mu), equation 1: here as exact fractions. A low lambda calls for another layout, a low
-mu for other indexes. Over a workload the indicators are geometric means, for which the same holds (equation 2).
+so that psi = sigma / (lambda * mu) (equation 1), computed here as exact fractions. A low lambda suggests another
+layout, a low mu other indexes. The indicators of a workload are geometric means, for which the equation holds too
+(equation 2).
 
-Of a query that matches no row, lambda is 0 / 0, and the paper defines no psi for a selectivity of 0: lambda, mu and psi
-are None then, and means leave the query out.
+For a query without matching rows lambda is 0 / 0, and the paper does not define psi for a selectivity of 0: lambda, mu
+and psi are None then, and the query is left out of means.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple, overload
 from geoskip.report import count_of, shorten, size_of
 
 _SHOWN = 100
-"""So many characters of a query are printed."""
+"""The number of characters of a query that are printed."""
 _CELL = "text-align:left;padding:0.2em 1em 0.2em 0;border-bottom:1px solid #8884;font-size:90%"
 _UNDEFINED = "no row matches, so that the paper defines neither lambda nor mu nor psi (section IV-A)"
 
@@ -102,15 +103,15 @@ class ScanIndicators(Factors):
     condition: str
     """The condition of the scan in SQL; empty where there is none."""
     rows_matching: int
-    """Rows that satisfy it."""
+    """Rows that satisfy the condition."""
     matching: Extent
-    """The files that hold such a row."""
+    """The files with a matching row."""
     read: Extent
     """The files that are read."""
     total: Extent
     """All files."""
     notes: tuple[str, ...] = ()
-    """Sentences: which conditions were left out, and why."""
+    """Sentences on conditions that were left out, with the reason."""
 
     def to_dict(self) -> dict[str, Any]:
         """Counts, indicators and notes, ready for JSON."""
@@ -136,7 +137,7 @@ class Indicators(Factors, Sequence[ScanIndicators]):
 
     scans: tuple[ScanIndicators, ...]
     query: str = ""
-    """The query as it was given, where it was a text."""
+    """The query if it was given as a text."""
 
     rows_matching: int = field(init=False)
     matching: Extent = field(init=False)
@@ -263,7 +264,7 @@ def _sum(extents: Iterable[Extent]) -> Extent:
 
 
 def _mean(values: Sequence[Fraction | None]) -> float | None:
-    """The geometric mean of positive fractions, each of them defined."""
+    """Return the geometric mean of positive fractions; none of them is None."""
     logs = [math.log(value.numerator) - math.log(value.denominator) for value in values if value is not None]
     return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
@@ -296,7 +297,7 @@ def _name(query: Indicators) -> str:
 
 
 def _table(rows: Sequence[tuple[str, Factors]], last: tuple[str, dict[str, float | None]] | None = None) -> str:
-    """The rows as a table of HTML."""
+    """Format rows as an HTML table."""
     lines = [
         [
             shorten(name, _SHOWN),

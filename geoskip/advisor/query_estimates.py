@@ -1,4 +1,4 @@
-"""Estimates of the files that queries would read, for people and as a dict."""
+"""Estimates of the files that queries would read, as text and as a dict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from geoskip.report import count_of, shorten, size_of
 
 _LONGEST = 60
 _FEW = 10
-"""Sampled files below which intervals are so wide that a larger sample is advised."""
+"""With fewer sampled files, intervals are so wide that a larger sample is advised."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class QueryEstimate:
     Attributes
     ----------
     query
-        Its text, or the condition of a DataFrame.
+        The text of the query, or the condition of a DataFrame.
     files_now, bytes_now
         Known exactly; a file that the query scans twice counts twice.
     files, bytes
         Estimates; the interval of bytes follows from that of files.
     count
-        The number of times that the query was seen; 1 for one that was given.
+        The number of times that the query was recorded; 1 for a query given by the caller.
     reasons
         Sentences on what could not be used.
     """
@@ -182,7 +182,7 @@ class WhatIf:
         return f"what if {folder} had {', '.join(proposed)}"
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """A row a query, and the sums of several."""
+        """One row per query, and the sums of several."""
         rows = [
             _row(_label(query), query.files_now, query.files, query.bytes_now, query.bytes) for query in self.queries
         ]
@@ -194,7 +194,7 @@ class WhatIf:
         return self.queries[number].reasons if 0 <= number < len(self.queries) else ()
 
     def _remarks(self) -> list[str]:
-        """Sentences around the table: first on the sample, then on costs and on what was left out."""
+        """Sentences around the table: on the sample, then on costs and omissions."""
         interval = f"in parentheses the interval that holds the truth with a probability of {self.confidence:.0%}"
         lines = [f"{self.sampled} in {_seconds(self.sample_seconds)}; {interval}"]
         if self.indexes:
@@ -225,7 +225,7 @@ def _label(query: QueryEstimate) -> str:
 
 
 def wide_intervals(sampled: int, files: int) -> str | None:
-    """The advice to sample more, where so few files were sampled that intervals say little; else None."""
+    """Return the advice to sample more if the sample is too small for narrow intervals; else None."""
     if sampled >= min(_FEW, files):
         return None
     share = min(1.0, _FEW / files)

@@ -1,28 +1,29 @@
-"""Selection of items within a budget, where savings of several do not add up.
+"""Selection of items within a budget, where the savings of several items do not add up.
 
-*The problem.* Each item has a cost, and a set of items a saving: bytes that a workload does not read, with weights.
-Wanted is the set of the greatest saving whose costs fit the budget.
+*The problem.* Each item has a cost, and a set of items has a saving: the weighted bytes that a workload does not read.
+Find the set with the greatest saving and a total cost within the budget.
 
-*Submodularity.* A file is not read if one of the indexes skips it, so that savings are coverage: for a query that is an
-AND of conditions, each served by indexes of its own, an index never saves more beside others than alone. Maximising a
-monotone submodular saving under a knapsack is NP-hard; greedy by saving per cost alone may be arbitrarily bad (a cheap
-crumb displaces the loaf), but the better of it and the best single item saves at least 1/2 (1 - 1/e) = 0.316 of the
-optimum (Khuller, Moss and Naor, *The budgeted maximum coverage problem*, 1999, and Leskovec et al., *Cost-effective
-outbreak detection in networks*, 2007, section 3.2, whose bound is this one for submodular savings). Greedy completions
-of all sets of three items save 1 - 1/e = 0.632 (Sviridenko, 2004). Here greedy is completed from nothing and from the
-most promising sets of one and of two *bundles*, by saving per cost and by saving alone, and the best result is improved
-by exchanges: never worse than the first, and on small cases close to the optimum.
+*Submodularity.* A file is not read if one of the indexes skips it, so savings are a coverage function: for a query that
+is an AND of conditions, each supported by its own indexes, an index never saves more in addition to others than alone.
+Maximising a monotone submodular saving under a knapsack constraint is NP-hard. Greedy selection by saving per cost may
+be arbitrarily bad (a cheap item with a tiny saving may displace a large one), but the better of its result and the best
+single item saves at least 1/2 (1 - 1/e) = 0.316 of the optimum (Khuller, Moss and Naor, *The budgeted maximum coverage
+problem*, 1999; for submodular savings Leskovec et al., *Cost-effective outbreak detection in networks*, 2007, section
+3.2). Greedy completions of all sets of three items save at least 1 - 1/e = 0.632 (Sviridenko, 2004). Here greedy starts
+from the empty set and from the most promising sets of one and two *bundles*, by saving per cost and by saving alone,
+and exchanges improve the best result: it is never worse than the plain greedy one, and close to the optimum in small
+cases.
 
-*Lazy evaluation* (CELF, Leskovec et al.): where savings are submodular, an item's marginal saving of an earlier round
-bounds that of a later one, so that most are not computed again.
+*Lazy evaluation* (CELF, Leskovec et al.): if savings are submodular, an item's marginal saving in an earlier round is
+an upper bound for later rounds, so most are not computed again.
 
-*Where savings are not submodular.* Of an OR over two columns, an index over one column skips nothing alone, and a
-comparison of two columns needs bounds of both: two items save only together, and no guarantee holds for items. So
-*bundles* of items, given by the caller, are taken like items. With all pairs that save only together among the bundles,
-savings over bundles are those of coverage again, and the bounds hold with bundles in the place of items, but for two
-things: bundles share items, so that a later bundle may be cheaper than its items' costs (costs are then computed again
-each round), and an item may complete a bundle after its marginal saving was found small (such items are looked at
-again: a bound counts only for the items that share no bundle with what was taken since).
+*Savings that are not submodular.* For an OR over two columns, an index on one column skips nothing alone, and a
+comparison of two columns needs bounds of both: two items save only together, and the guarantee does not hold for items.
+So the caller may pass *bundles* of items, which are selected like items. If the bundles include all pairs that save
+only together, savings over bundles are a coverage function again, and the guarantees hold for bundles in place of
+items, with two exceptions. First, bundles share items, so a later bundle may cost less than the sum of its items; costs
+are computed again in each round. Second, an item may complete a bundle after a small marginal saving was computed for
+it; therefore the bounds of bundles that share an item with an added one are reset.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ __all__ = ["Selection", "best_exhaustively", "select"]
 
 T = TypeVar("T", bound=Hashable)
 _SEEDS = 12
-"""Bundles from which greedy is completed; with their pairs, where savings are cheap to compute."""
+"""The number of bundles, by saving and by saving per cost, from which greedy starts, alone and in pairs."""
 _MOST_CALLS = 20_000
-"""Savings that are computed, at most, before the best set so far is taken."""
+"""After this number of computed savings the search stops with the best set so far."""
 
 
 @dataclass(frozen=True)
 class Selection(Generic[T]):
-    """Chosen items, with what they save and cost."""
+    """The selected items with their saving and cost."""
 
     items: frozenset[T]
     saving: float
@@ -53,7 +54,7 @@ class Selection(Generic[T]):
 
 
 class _Problem(Generic[T]):
-    """Costs and savings, each set's computed once."""
+    """Costs, and savings cached by set of items."""
 
     def __init__(
         self, costs: Mapping[T, float], saving: Callable[[frozenset[T]], float], budget: float, least_per_cost: float
@@ -78,7 +79,7 @@ class _Problem(Generic[T]):
         return sum(self.costs[item] for item in items)
 
     def value(self, items: frozenset[T]) -> tuple[float, float]:
-        """The order of results: the saving above the least that pays for the cost, then the lower cost."""
+        """Return the sort key of results: the saving beyond ``least_per_cost``, then the lower cost."""
         cost = self.cost(items)
         return self.saving(items) - self.least_per_cost * cost, -cost
 
@@ -94,25 +95,25 @@ def select(
     bundles: Iterable[Iterable[T]] = (),
     least_per_cost: float = 0.0,
 ) -> Selection[T]:
-    """Return items within a budget that save much; a cheaper set where several save the same.
+    """Return items within a budget with a large saving; the cheaper set of equal ones.
 
     Parameters
     ----------
     costs
         The cost of each item, at least 0.
     saving
-        What a set of items saves: 0 of none, and no less of more items.
+        From a set of items to its saving: 0 for the empty set, and monotone.
     budget
-        The most that the items may cost together.
+        The greatest total cost.
     bundles
-        Items that save only together; each item is a bundle too.
+        Sets of items that save only together; each single item is also a bundle.
     least_per_cost
-        What an item must save for each unit of cost to be worth it.
+        The least saving per unit of cost of a selected item.
 
     Returns
     -------
     Selection
-        Empty where nothing that fits saves anything.
+        Empty if no set within the budget saves anything.
 
     >>> files = {"a": {1, 2, 3}, "b": {3, 4}, "c": {4}}
     >>> saved = lambda items: float(len(set().union(*(files[item] for item in items))))
@@ -133,7 +134,7 @@ def select(
 
 
 def _starts(problem: _Problem[T], groups: Sequence[frozenset[T]]) -> list[frozenset[T]]:
-    """Nothing, the most promising bundles, and their pairs that fit."""
+    """Return the empty set, the most promising bundles, and their pairs within the budget."""
     by_saving = sorted(groups, key=problem.value, reverse=True)[:_SEEDS]
     per_cost = sorted(groups, key=lambda g: problem.saving(g) / max(problem.cost(g), 1e-9), reverse=True)[:_SEEDS]
     single = list(dict.fromkeys((*by_saving, *per_cost)))
@@ -142,9 +143,9 @@ def _starts(problem: _Problem[T], groups: Sequence[frozenset[T]]) -> list[frozen
 
 
 def _greedy(problem: _Problem[T], groups: Sequence[frozenset[T]], start: frozenset[T], per_cost: bool) -> frozenset[T]:
-    """Add bundles to a set, the one that saves most (for its cost) first, while they fit."""
+    """Add bundles within the budget to a set, in descending order of their saving (per cost)."""
     taken = start
-    # an entry: minus the bound, the group, the number of items for which the bound was computed
+    # entries: the negated bound, the bundle's number, the size of the set for which the bound was computed
     heap = [(-_bound(problem, group, start, per_cost), number, -1) for number, group in enumerate(groups)]
     heapq.heapify(heap)
     while heap:
@@ -166,14 +167,14 @@ def _greedy(problem: _Problem[T], groups: Sequence[frozenset[T]], start: frozens
 
 
 def _bound(problem: _Problem[T], group: frozenset[T], taken: frozenset[T], per_cost: bool) -> float:
-    """The most that a bundle can add to what is taken: its saving alone, unless they share an item."""
+    """Return an upper bound of a bundle's marginal saving: its saving alone, unless they share an item."""
     if group & taken:
         return math.inf
     return problem.saving(group) / (max(problem.cost(group), 1e-9) if per_cost else 1.0)
 
 
 def _prune(problem: _Problem[T], items: frozenset[T]) -> frozenset[T]:
-    """The set without items that later ones have made superfluous, the dearest first."""
+    """Remove superfluous items, the most expensive first."""
     for item in sorted(items, key=lambda item: -problem.costs[item]):
         fewer = items - {item}
         if problem.value(fewer) >= problem.value(items):
@@ -182,7 +183,7 @@ def _prune(problem: _Problem[T], items: frozenset[T]) -> frozenset[T]:
 
 
 def _exchange(problem: _Problem[T], groups: Sequence[frozenset[T]], items: frozenset[T]) -> frozenset[T]:
-    """Exchange one item, or none, for a bundle while that saves more."""
+    """Replace one item, or none, by a bundle while this improves the result."""
     improved = True
     while improved and problem.calls <= _MOST_CALLS:
         improved = False
@@ -195,7 +196,7 @@ def _exchange(problem: _Problem[T], groups: Sequence[frozenset[T]], items: froze
 
 
 def best_exhaustively(costs: Mapping[T, float], saving: Callable[[frozenset[T]], float], budget: float) -> Selection[T]:
-    """Return the best of all sets that fit, to judge :func:`select` by on small cases."""
+    """Return the best of all sets within the budget, as a reference for :func:`select` in small cases."""
     problem = _Problem(costs, saving, budget, 0.0)
     sizes = range(len(costs) + 1)
     sets = (frozenset(some) for size in sizes for some in itertools.combinations(costs, size))
