@@ -1,7 +1,8 @@
 """Bounds of expressions in every unit: intervals, transfer functions and their interpreter.
 
-A unit is what bounds are stored of: a file for MinMax, a segment of a file for GapList, a box for GeoBox.
-``year(day) = 2024`` becomes a verdict for each unit by these modules, each with the tests that cover it most closely:
+A unit is a part of the data with stored bounds: a file for MinMax, a segment of a file for GapList, a box for GeoBox.
+These modules turn ``year(day) = 2024`` into a verdict for each unit; the last column lists the tests that cover each
+module most closely:
 
 ============== ============================================================ =================================
 module         content                                                      tests
@@ -15,8 +16,8 @@ here           intervals of an expression from those of the columns         ``te
 ``sort_keys``  comparisons with literals as integers; the ends of LIKE      ``test_minmax``, ``test_affix``
 ============== ============================================================ =================================
 
-Most of these tests compare lists with an entry for each file: True where the file is kept. A True instead of a False
-is a file that is read for nothing; a False instead of a True is a row that is lost.
+Most of these tests compare lists with one entry per file, True for a kept file. A wrong True is a file that is read
+unnecessarily; a wrong False is a lost row.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ class Derivation:
     Attributes
     ----------
     names : tuple of str
-        The indexes whose bounds are read, each once.
+        The indexes that provide the bounds, without duplicates.
     node : Predicate or None
-        The expression; None stands for what the index is over.
+        The expression; None for the indexed expression itself.
     transfer : Transfer or None
         The function of the operands; None for a leaf.
     operands : tuple of Derivation
         One for each of the transfer function's operands.
     is_constant, is_partial, is_total, takes_null, asks_engine : bool
-        As of :class:`geoskip.bounds.transfer.Transfer`, of the whole expression.
+        The same as in :class:`geoskip.bounds.transfer.Transfer`, for the whole expression.
     """
 
     names: tuple[str, ...]
@@ -62,16 +63,16 @@ class Derivation:
 
     @property
     def is_leaf(self) -> bool:
-        """True for what the index is over, itself."""
+        """True for the indexed expression itself."""
         return self.transfer is None
 
     @property
     def is_strict(self) -> bool:
-        """True if the expression is NULL where its operand is, and nowhere else but in unknown units."""
+        """True if the expression is NULL exactly where its operand is, except in unknown units."""
         return not (self.is_partial or self.takes_null)
 
     def end_text(self, end: str) -> str:
-        """The text of one end, ``"min"`` or ``"max"``: ``CAST(min(temp) AS double)``, ``max((a - b))``."""
+        """Return the text of a bound, ``"min"`` or ``"max"``: ``CAST(min(temp) AS double)``, ``max((a - b))``."""
         if len(self.names) > 1:
             return f"{end}({self.node})"
         if self.transfer is None:
@@ -85,12 +86,12 @@ class Derivation:
 
 
 def index_leaf(name: str) -> Derivation:
-    """The leaf of what an index is over."""
+    """Return the leaf for the indexed expression of an index."""
     return Derivation((name,))
 
 
 def _with_holes(node: Predicate, operands: tuple[Predicate, ...]) -> Predicate:
-    """The expression with numbered marks in place of operands, whatever columns are called."""
+    """Replace operands by numbered placeholders that cannot be column names."""
     if node in operands:
         return Column(f"\0{operands.index(node)}\0")
     if isinstance(node, Call):
@@ -99,7 +100,7 @@ def _with_holes(node: Predicate, operands: tuple[Predicate, ...]) -> Predicate:
 
 
 def derive(node: Predicate, leaf: Callable[[Predicate], str | None]) -> Derivation | None:
-    """Derive an expression's intervals from those of indexed ones.
+    """Derive the intervals of an expression from those of indexed expressions.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def derive(node: Predicate, leaf: Callable[[Predicate], str | None]) -> Derivati
     Returns
     -------
     Derivation or None
-        None where a function has no transfer function, or an operand no index.
+        None if a function has no transfer function, or an operand has no index.
     """
     name = leaf(node)
     if name is not None:
@@ -142,10 +143,10 @@ def derive(node: Predicate, leaf: Callable[[Predicate], str | None]) -> Derivati
 
 
 def interval_of(files: Files, derived: Derivation) -> Interval | ByteStrings | None:
-    """The intervals of an expression; None where there are no stored bounds.
+    """Return the intervals of an expression; None without stored bounds.
 
-    They are kept for the files, except those that a literal of a query takes part in: there is no end of these.
-    Raises IncomparableError where a transfer function does not fit its operands.
+    They are cached with the files, except those that depend on a literal of a query, since their number is unlimited.
+    Raises IncomparableError if a transfer function does not support its operands.
     """
     if derived.transfer is None:
         name = derived.names[0]
@@ -170,7 +171,7 @@ def _apply_transfer(files: Files, derived: Derivation, transfer: Transfer) -> In
 
 
 def keys_of(files: Files, derived: Derivation, interval: Interval) -> SortKeys:
-    """The order-preserving keys of an expression's intervals."""
+    """Return the order-preserving keys of an expression's intervals."""
     if derived.is_constant:
         return interval.keys()
     return files.cached(_key(derived, "keys"), interval.keys)
@@ -181,14 +182,14 @@ def _key(derived: Derivation, kind: str) -> tuple[object, ...]:
 
 
 def uncast(node: Predicate) -> Predicate:
-    """An expression without casts that keep every number, or round it to a double as collecting does."""
+    """Strip casts that keep every number, or round it to a double as summaries do."""
     while isinstance(node, Cast) and keeps_numbers(node):
         node = node.child
     return node
 
 
 def rounds(node: Predicate) -> bool:
-    """True for a number that one of the casts over it may round to a double.
+    """True if one of the outer casts of an expression may round its number to a double.
 
     >>> from geoskip.predicates import Column
     >>> [rounds(Cast(Column("n", kind), "double", kind)) for kind in ("int", "bigint", "decimal(5,2)")]
@@ -202,7 +203,7 @@ def rounds(node: Predicate) -> bool:
 
 
 def keeps_numbers(cast: Cast) -> bool:
-    """True for a cast that keeps every number, or rounds it to the next double.
+    """True for a cast that keeps every number, or rounds it to the nearest double.
 
     >>> from geoskip.predicates import Column
     >>> d = Column("d", "decimal(10,2)")

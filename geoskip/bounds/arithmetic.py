@@ -1,15 +1,15 @@
 """Interval arithmetic: bounds of sums, products and curves from those of their operands.
 
 *Why that is sound*: sums, differences, products and quotients have their least and greatest results at corners of the
-operands' intervals, and rounding keeps the order; operands of one row only make the true range narrower. Whole numbers
-and decimals are computed exactly in 64 bits. The result is unknown where a corner leaves the type (its rows throw, wrap
-around or become NULL), where a double may be NaN although no operand is (infinity less infinity, zero times infinity),
-and where a divisor may be zero.
+operands' intervals, and rounding preserves the order; a correlation between the operands can only narrow the true
+range. Whole numbers and decimals are computed exactly in 64 bits. The result is unknown if a corner exceeds the type
+(such rows throw, wrap around or become NULL), if a double may be NaN although no operand is (infinity minus infinity,
+zero times infinity), and if a divisor may be zero.
 
-Of trigonometric functions, Java's and NumPy's results are within one unit in the last place of the true value; the ends
-are moved outwards by more. Where a function may leave its domain, or an angle is so large that its reduction matters,
-the result is unknown. ``a * sin(u) + b * cos(u)`` (the spherical law of cosines has the latitude in two terms) is
-``R * cos(u - atan2(a, b))``, which bounds it as tightly as haversine's terms are.
+The results of trigonometric functions in Java and NumPy are within one unit in the last place of the true value; the
+bounds are widened by more. If an argument may be outside of the domain, or an angle is so large that argument reduction
+matters, the result is unknown. ``a * sin(u) + b * cos(u)`` (in the spherical law of cosines, which contains the
+latitude in two terms) is bounded as ``R * cos(u - atan2(a, b))``, as tightly as the haversine formula.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _NOWHERE = np.zeros(1, dtype=bool)
 
 
 def of_kind(interval: Interval, *kinds: str) -> Interval:
-    """The interval itself; raises IncomparableError if it is of another kind."""
+    """Return the interval; raises IncomparableError for another kind."""
     if interval.kind not in kinds:
         raise IncomparableError(f"expected {kinds[0]}, got {interval.kind}")
     return interval
 
 
 def constant(value: Any, kind: SqlType) -> Interval:
-    """The interval of a constant of an exact or floating type: of one unit, for all."""
+    """Return the interval of a constant of an exact or floating type, with one entry for all units."""
     if kind.is_floating:
         ends = np.array([float(np.float32(value)) if kind.kind == "float" else float(value)])
         return Interval("real", ends, ends)
@@ -65,12 +65,12 @@ def constant(value: Any, kind: SqlType) -> Interval:
 
 
 def operand_type(literal: Literal, result: SqlType) -> SqlType:
-    """The type in which a literal is an operand."""
+    """Return the type of a literal as an operand of arithmetic with this result type."""
     return sql_type(literal.type) if result.is_decimal else result
 
 
 def is_operand(side: Predicate, result: SqlType) -> bool:
-    """True if an operand's type goes with the result's, and a literal is a finite number."""
+    """True if an operand's type fits the result type, and a literal is a finite number."""
     if not isinstance(side, Literal):
         return sql_type(side.type).is_decimal if result.is_decimal else side.type == result.name
     value = physical(side.value)
@@ -93,13 +93,13 @@ def corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interv
     kind : SqlType
         The type of the result: floating, integral, decimal, date, or an interval of days and times.
     left, right : Interval
-        The operands, of doubles both or of numbers, dates or times both; decimals may differ in scale. One of them may
+        The operands, both of doubles, or both of numbers, dates or times; decimals may differ in scale. One of them may
         be a constant.
 
     Returns
     -------
     Interval
-        One entry a unit; unknown where the result may leave the type.
+        One entry per unit; unknown where the result may exceed the type.
     """
     kinds = ("real",) if kind.is_floating else ("number", "date", "timestamp", "timestamp_ntz")
     for side in (left, right):
@@ -113,7 +113,7 @@ def corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interv
 
 
 def _real_with_constant(sign: str, kind: SqlType, x: Interval, by: Interval, *, first: bool) -> Interval | None:
-    """``x sign by``, or ``by sign x``, for a finite constant that makes no NaN; None where it may."""
+    """Return ``x sign by``, or ``by sign x``, for a finite constant; None if the result may be NaN."""
     width: Any = np.float32 if kind.kind == "float" else np.float64
     (c,), low, high = by.low.astype(width), x.low.astype(width), x.high.astype(width)
     if by.low != by.high or by.nan is not None or not np.isfinite(c):
@@ -128,7 +128,7 @@ def _real_with_constant(sign: str, kind: SqlType, x: Interval, by: Interval, *, 
 
 
 def _exact_with_constant(sign: str, kind: SqlType, x: Interval, by: Interval, *, first: bool) -> Interval | None:
-    """``x sign by``, or ``by sign x``, exactly; None for a product with zero."""
+    """Return ``x sign by``, or ``by sign x``, exactly; None for a product with zero."""
     c = int(by.low[0])
     if by.low != by.high or not FIRST < c < LAST or (sign == "*" and not c):
         return None
@@ -141,14 +141,14 @@ def _exact_with_constant(sign: str, kind: SqlType, x: Interval, by: Interval, *,
 
 
 def _exact_corners(sign: str, left: Interval, right: Interval) -> Interval:
-    """Exact corners of numbers; unknown beyond 64 bits, and where an end of an operand is open."""
+    """Return the exact corners of numbers; unknown beyond 64 bits and for unbounded operands."""
     scale = left.scale + right.scale
     if sign != "*":
         scale = max(left.scale, right.scale)
         left, right = (affine(side, 10 ** (scale - side.scale), digits=scale - side.scale) for side in (left, right))
     empty = (left.low > left.high) | (right.low > right.high)
     open_ = (left.low == FIRST) | (left.high == LAST) | (right.low == FIRST) | (right.high == LAST)
-    with np.errstate(over="ignore"):  # what wraps around is unknown
+    with np.errstate(over="ignore"):  # overflow becomes unknown
         if sign == "+":
             low, high = left.low + right.low, left.high + right.high
             wraps = ((left.low ^ low) & (right.low ^ low)) | ((left.high ^ high) & (right.high ^ high))
@@ -171,7 +171,7 @@ def _exact_corners(sign: str, left: Interval, right: Interval) -> Interval:
 
 
 def fit(interval: Interval, kind: SqlType) -> Interval:
-    """Numbers as values of a type: rounded outwards to its scale, unknown where they leave it."""
+    """Convert numbers to a type: rounded outwards to its scale, unknown where they exceed it."""
     if kind.kind == "date":
         return replace(affine(interval, limits=sql_type("int").values), kind="date")
     if kind.kind == "interval second":
@@ -190,20 +190,20 @@ def fit(interval: Interval, kind: SqlType) -> Interval:
 def affine(
     interval: Interval, factor: int = 1, plus: int = 0, *, limits: range = ALL_INTEGERS, kind: str = "", digits: int = 0
 ) -> Interval:
-    """The exact intervals of ``factor * x + plus``; unknown where an end leaves the limits.
+    """Return the exact intervals of ``factor * x + plus``; unknown where a bound exceeds the limits.
 
     Parameters
     ----------
     interval : Interval
         Intervals of whole numbers, or of unscaled decimals.
     factor, plus : int
-        Constants; IncomparableError if they have more than 64 bits.
+        Constants; raises IncomparableError for more than 64 bits.
     limits : range
         The values of the result's type.
     kind : str
-        The kind of the result if it is another one.
+        The kind of the result if it differs.
     digits : int
-        By how much the scale of decimals grows.
+        The number of digits added to the scale of decimals.
     """
     if not (-LAST <= factor <= LAST and -LAST <= plus <= LAST):
         raise IncomparableError("a constant of more than 64 bits")
@@ -211,7 +211,7 @@ def affine(
     least, most = max(math.ceil(ends[0]), FIRST), min(math.floor(ends[1]), LAST)
     if least > most:
         raise IncomparableError("no value stays within the type")
-    if factor != 1 or plus:  # an open end is no number
+    if factor != 1 or plus:  # an open end is not a number
         least, most = max(least, FIRST + 1), min(most, LAST - 1)
     fits = (interval.low >= least) & (interval.high <= most)
     low, high = (end * np.int64(factor) + np.int64(plus) for end in (interval.low, interval.high))  # may wrap: unused
@@ -224,7 +224,7 @@ def affine(
 
 
 def _real_corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interval:
-    """Corners in the width of the type; infinite where a bound overflows, as in Spark."""
+    """Return corners in the precision of the type; infinite where a bound overflows, as in Spark."""
     width: Any = np.float32 if kind.kind == "float" else np.float64
     a, b, c, d = (end.astype(width) for end in (left.low, left.high, right.low, right.high))
     with np.errstate(all="ignore"):
@@ -247,7 +247,7 @@ def _real_corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> 
 
 
 def _real(low: Any, high: Any, unknown: Mask, *operands: Interval) -> Interval:
-    """Results of doubles: none where an operand has no value, NaN wherever an operand may be NaN."""
+    """Combine bounds of doubles: empty if an operand is empty, with NaN if an operand may be NaN."""
     empty, absent, nan = (np.zeros(len(low), dtype=bool) for _ in range(3))
     for operand in operands:
         has_none = np.asarray(operand.low > operand.high)
@@ -257,20 +257,20 @@ def _real(low: Any, high: Any, unknown: Mask, *operands: Interval) -> Interval:
             unknown = unknown | (operand.nan & (operand.low == -math.inf) & (operand.high == math.inf))
             has_none = has_none & ~operand.nan
         absent |= has_none
-    empty, unknown = absent | (empty & ~unknown), unknown & ~absent  # of NaN and an unknown value, NULL may come
+    empty, unknown = absent | (empty & ~unknown), unknown & ~absent  # NaN with an unknown operand may give NULL
     low, high = np.where(unknown, -math.inf, low), np.where(unknown, math.inf, high)
     low[empty], high[empty] = math.inf, -math.inf
     return Interval("real", low, high, nan=(nan | unknown) & ~absent)
 
 
 def absolute(kind: SqlType, interval: Interval) -> Interval:
-    """The intervals of ``abs(x)``; unknown where the type's least whole number may be among them."""
+    """Return the intervals of ``abs(x)``; unknown if x may be the least value of an integral type."""
     low, high, empty = interval.low, interval.high, interval.low > interval.high
     if kind.is_floating:
         of_kind(interval, "real")
         least = np.maximum(np.maximum(low, -high), 0.0)
         most = np.maximum(np.abs(low), np.abs(high))
-        unknown = interval.keys().unknown  # what a cast made NULL stays NULL
+        unknown = interval.keys().unknown  # NULL of an overflowing cast stays NULL
         least[empty], most[empty] = math.inf, -math.inf
         least[unknown], most[unknown] = -math.inf, math.inf
         return Interval("real", least, most, nan=interval.nan)
@@ -284,7 +284,7 @@ def absolute(kind: SqlType, interval: Interval) -> Interval:
 
 
 def square(interval: Interval) -> Interval:
-    """The intervals of ``pow(x, 2)``, exact for whole numbers: another last digit is the platform's."""
+    """Return the intervals of ``pow(x, 2)``, exact for whole numbers; others are widened for rounding."""
     size = absolute(sql_type("double"), interval)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         low, high = (end * end for end in (size.low, size.high))
@@ -295,9 +295,10 @@ def square(interval: Interval) -> Interval:
 
 
 def clamp(interval: Interval, end: float, *, above: bool) -> Interval:
-    """The intervals of ``least(x, end)`` (``above``), or ``greatest(x, end)``; NaN is the greatest of all.
+    """Return the intervals of ``least(x, end)`` (``above``) or ``greatest(x, end)``; NaN is the greatest.
 
-    What may be NULL by a function has an unknown interval, and so one with the end in it, which NULL becomes.
+    An operand that a function may make NULL has an unknown interval; its result contains ``end``, since ``least(NULL,
+    end)`` is ``end``.
     """
     of_kind(interval, "real")
     low, high, empty = interval.low, interval.high, interval.low > interval.high
@@ -311,7 +312,7 @@ def clamp(interval: Interval, end: float, *, above: bool) -> Interval:
 
 
 def round_reals(interval: Interval, target: str) -> Interval:
-    """Doubles and floats as values of one of these types."""
+    """Convert doubles and floats to one of these types."""
     of_kind(interval, "real")
     if target == "double":
         return interval
@@ -321,7 +322,7 @@ def round_reals(interval: Interval, target: str) -> Interval:
 
 
 def whole_days(interval: Interval) -> Interval:
-    """The dates of timestamps without a zone."""
+    """Return the dates of timestamps without a zone."""
     of_kind(interval, "timestamp_ntz")
     keep = interval.keys().unknown | (interval.low > interval.high)
     low, high = (np.where(keep, end, end // MICROSECONDS_PER_DAY) for end in (interval.low, interval.high))
@@ -331,17 +332,17 @@ def whole_days(interval: Interval) -> Interval:
 # --- curves of doubles ------------------------------------------------------------------------------------------------
 
 Ends = tuple[Any, Any, Any]
-"""The least values, the greatest, and a mask of the units in which every value has a result between them."""
+"""The least values, the greatest values, and a mask of the units in which these bound every result."""
 
 
 def curve(name: str, *operands: Interval) -> Interval:
-    """The intervals of a function of :func:`of_function`; unknown where a value may leave its domain."""
+    """Return the intervals of a function of :func:`of_function`; unknown outside of its domain."""
     low, high, sure = of_function(name, [_ends(operand) for operand in operands])
     return _real(low, high, ~sure, *operands)
 
 
 def square_root(interval: Interval) -> Interval:
-    """The intervals of ``sqrt(x)``, which is rounded correctly everywhere, and NaN below 0."""
+    """Return the intervals of ``sqrt(x)``, which is correctly rounded on all platforms, and NaN below 0."""
     below = (of_kind(interval, "real").low < 0) & (interval.low <= interval.high)
     low, high = (np.sqrt(np.maximum(end, 0.0)) for end in (interval.low, interval.high))
     found = _real(low, high, _NOWHERE, interval)
@@ -351,10 +352,10 @@ def square_root(interval: Interval) -> Interval:
 
 
 def wave(angle: Interval, sines: Sequence[Interval], cosines: Sequence[Interval]) -> Interval:
-    """The intervals of ``a * sin(u) + b * cos(u)``, where a and b are products of other intervals.
+    """Return the intervals of ``a * sin(u) + b * cos(u)``, where a and b are products of intervals.
 
-    Spark may multiply the factors in another order: so none of their products may overflow, and the ends are moved
-    outwards by more than underflow takes away.
+    Spark may multiply the factors in another order, so the result is unknown if any product of factors may overflow,
+    and the bounds are widened by more than the effect of underflow.
     """
     double = sql_type("double")
     products, largest = [], np.ones(1)
@@ -371,14 +372,14 @@ def wave(angle: Interval, sines: Sequence[Interval], cosines: Sequence[Interval]
 
 
 def _ends(interval: Interval) -> Ends:
-    """Finite ends, with 0 where there are none."""
+    """Return finite bounds, 0 in place of others, with a mask."""
     of_kind(interval, "real")
     sure = np.isfinite(interval.low) & np.isfinite(interval.high)
     return np.where(sure, interval.low, 0.0), np.where(sure, interval.high, 0.0), sure
 
 
 def of_function(name: str, arguments: Sequence[Ends]) -> Ends:
-    """The ends of a function's values, by its name in SQL: sin, cos, asin, acos, atan2 or radians."""
+    """Return bounds of a function's values, by its SQL name: sin, cos, asin, acos, atan2 or radians."""
     low, high, sure = arguments[0]
     match name:
         case "radians":
@@ -398,7 +399,7 @@ def of_function(name: str, arguments: Sequence[Ends]) -> Ends:
 
 
 def of_wave(angle: Ends, sines: Ends, cosines: Ends) -> Ends:
-    """The ends of ``a * sin(u) + b * cos(u)``: linear in a and b, so one of their four corners decides."""
+    """Return bounds of ``a * sin(u) + b * cos(u)``, which has its extremes at corners of a and b (linear)."""
     low, high, sure = angle
     found: list[tuple[Any, Any]] = []
     for a in sines[:2]:
@@ -415,7 +416,7 @@ def of_wave(angle: Ends, sines: Ends, cosines: Ends) -> Ends:
 
 
 def _reaches(low: Any, high: Any, at: Any) -> Any:
-    """True if an interval holds an angle, or one that is whole turns from it."""
+    """True if an interval contains an angle modulo a full turn."""
     turn = 2 * math.pi
     return at + np.ceil((low - _NEAR - at) / turn) * turn <= high + _NEAR
 

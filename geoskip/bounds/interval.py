@@ -1,7 +1,7 @@
 """Intervals of the values in every unit (a file, a segment or a box), read from stored bounds.
 
-Strings and binary are in Spark's order, by unsigned bytes, as Arrow compares them. (The order of UTF-16 units, the
-JVM's own, differs above U+FFFF.)
+Strings and binary are in Spark's order, by unsigned bytes, as in Arrow. (The order of Java strings, by UTF-16 units,
+differs above U+FFFF.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from geoskip.predicates import Literal
 
 @dataclass(frozen=True)
 class Interval:
-    """The values of every unit but NULL and NaN: from ``low`` to ``high``.
+    """The range of the values of every unit except NULL and NaN: from ``low`` to ``high``.
 
     Attributes
     ----------
@@ -48,14 +48,14 @@ class Interval:
         ``"number"`` (integers and decimals), ``"real"`` (floats and doubles), or the type's name: ``"date"``,
         ``"timestamp"``, ``"timestamp_ntz"``, ``"boolean"``, ``"interval"``.
     low, high : array of int64 or float64
-        Doubles for reals, whole numbers for others; unscaled for decimals. A unit without values has the greatest key
-        as ``low`` and the least as ``high``, an unknown one the other way round.
+        Doubles for reals, else whole numbers; unscaled for decimals. A unit without values has the greatest key as
+        ``low`` and the least key as ``high``, an unknown unit the reverse.
     scale : int
         Numbers are values times ``10 ** scale``.
     nan : array of bool, optional
         Units that may hold NaN, for reals.
     wide : WideDecimals, optional
-        Decimals of more digits than ``low`` and ``high``, which are rounded outwards, can hold.
+        The exact bounds of decimals with too many digits for ``low`` and ``high``, which are rounded outwards.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Interval:
     wide: WideDecimals | None = None
 
     def keys(self) -> SortKeys:
-        """The bounds as order-preserving keys."""
+        """Return the bounds as order-preserving keys."""
         if self.wide is not None:
             return self.wide.keys
         if self.kind != "real":
@@ -81,9 +81,9 @@ class Interval:
         return SortKeys(low, high, self.nan)
 
     def as_real(self, target: str) -> Interval:
-        """Numbers rounded as Spark rounds them to a double or float.
+        """Convert numbers to doubles or floats, rounded as Spark does.
 
-        Decimals are widened by what Spark's two roundings and ours may differ.
+        Decimals are widened by the possible difference between Spark's two roundings and the one here.
         """
         keys = self.keys()
         if self.wide is not None:
@@ -99,9 +99,9 @@ class Interval:
         return Interval("real", low, high, nan=unknown)
 
     def coarser(self, scale: int) -> Interval:
-        """Decimals rounded outwards to fewer digits after the point."""
+        """Round decimals outwards to fewer digits after the point."""
         wide = None if self.wide is None else self.wide.coarser(scale)
-        if self.scale <= scale:  # rounded so far already
+        if self.scale <= scale:  # already rounded to fewer digits
             return replace(self, wide=wide)
         by, empty = 10 ** (self.scale - scale), self.low > self.high
         low, high = np.where(self.low == FIRST, FIRST, self.low // by), -(-np.maximum(self.high, -LAST) // by)
@@ -110,7 +110,7 @@ class Interval:
         return replace(self, low=low, high=high, scale=scale, wide=wide)
 
     def literal_key(self, literal: Literal) -> LiteralKey:
-        """The key of the greatest value not above a literal, and whether that is the literal's own.
+        """Return the key of the greatest value not above a literal, and True if that value equals it.
 
         >>> Interval("number", np.zeros(1), np.zeros(1)).literal_key(Literal(2.5))
         (2, False)
@@ -128,7 +128,7 @@ class Interval:
         return int(value), True
 
     def literal_keys(self, literals: Sequence[Literal]) -> list[LiteralKey]:
-        """The keys of many literals; integers take a short cut."""
+        """Return the keys of many literals, with a fast path for integers."""
         values = [literal.value for literal in literals]
         if self.kind == "number" and self.wide is None and self.scale == 0 and set(map(type, values)) == {int}:
             return [(value, True) for value in values]
@@ -137,7 +137,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class WideDecimals:
-    """Bounds of decimals with all their digits; null where there is none."""
+    """Bounds of decimals with all digits; null if missing."""
 
     low: pa.Array
     high: pa.Array
@@ -145,20 +145,20 @@ class WideDecimals:
 
     @cached_property
     def ranks(self) -> pa.Array:
-        """The different bounds, in order."""
+        """The distinct bounds in ascending order."""
         distinct = pa.concat_arrays([self.low, self.high]).drop_null().unique()
         return distinct.take(pc.sort_indices(distinct))
 
     @cached_property
     def keys(self) -> SortKeys:
-        """Twice the ranks, so that there is a key between any two."""
+        """Twice the ranks, so that a key exists between any two bounds."""
         low, high = (
             2 * np.asarray(pc.index_in(end, self.ranks).fill_null(0)).astype(np.int64) for end in (self.low, self.high)
         )
         return SortKeys(*_fill_missing(low, high, self.low, self.high, self.empty))
 
     def literal_key(self, value: Any) -> LiteralKey:
-        """The key of a literal: odd where it lies between two of the bounds."""
+        """Return the key of a literal: odd if it lies between two bounds."""
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise IncomparableError(f"{value!r} is no number")
         if value != value:
@@ -167,25 +167,25 @@ class WideDecimals:
         return 2 * at - (at == len(self.ranks) or self.ranks[at].as_py() != value), True
 
     def reals(self) -> tuple[Doubles, Doubles]:
-        """Doubles nearest to the bounds, or next to these; infinite where there is none."""
+        """Return the bounds as doubles, within one unit in the last place; infinite if missing."""
         low, high = (np.array(end.cast(pa.float64()).fill_null(0.0)) for end in (self.low, self.high))
         low[np.asarray(self.low.is_null())], high[np.asarray(self.high.is_null())] = -math.inf, math.inf
         return low, high
 
     def coarser(self, scale: int) -> WideDecimals:
-        """The bounds rounded outwards to so many digits after the point."""
+        """Round the bounds outwards to a number of digits after the point."""
         if scale >= self.low.type.scale:
             return self
         return WideDecimals(_round(self.low, scale, "down"), _round(self.high, scale, "up"), self.empty)
 
     def where(self, fits: Mask) -> WideDecimals:
-        """The same bounds, unknown where they do not fit; units without values stay so."""
+        """Return the bounds, unknown where the mask is False; units without values stay empty."""
         low, high = (pc.if_else(pa.array(fits), end, pa.scalar(None, end.type)) for end in (self.low, self.high))
         return WideDecimals(low, high, self.empty)
 
 
 def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
-    """A stored count a unit, and a mask of those where it is known."""
+    """Return a stored count for each unit, and a mask of the known ones."""
     array = plain(files.summary(name, field))
     if pa.types.is_null(array.type):
         return np.zeros(len(files), dtype=np.int64), np.zeros(len(files), dtype=bool)
@@ -194,15 +194,16 @@ def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
 
 
 def counts_or_unknown(files: Files, name: str, field: str) -> Ints:
-    """A stored count a unit, -1 where it is not known."""
+    """Return a stored count for each unit, -1 if unknown."""
     counts, known = counts_of(files, name, field)
     return np.where(known, counts, -1)
 
 
 def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
-    """The intervals of an index's units; None where none has a summary.
+    """Return the intervals of an index's units; None if none has a summary.
 
-    A unit has no values when its rows are counted and all of them null. A bound that is missing otherwise is open.
+    A unit has no values if its counts are known and all rows are NULL. Other units with a missing bound are unbounded
+    on that side.
     """
     low, high = plain(files.summary(name, "min")), plain(files.summary(name, "max"))
     if pa.types.is_null(low.type) or low.type != high.type:
@@ -227,10 +228,10 @@ def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
 
 
 def one_sided_bounds(files: Files, name: str, field: str) -> Interval | None:
-    """One bound of all units as both ends; None where it is missing, or no number, date or time.
+    """Return one bound of all units as both ends; None if missing, or not a number, date or time.
 
-    An order comparison reads nothing else when metadata have just been loaded. NaN is greater than any stored ``max``:
-    where a unit has any, or may have, the result is None too.
+    So an order comparison right after the metadata were loaded reads only one column. NaN is greater than any stored
+    ``max``: if a unit may contain NaN, the result is None too.
     """
     values = plain(files.summary(name, field))
     kind = values.type
@@ -249,7 +250,7 @@ def one_sided_bounds(files: Files, name: str, field: str) -> Interval | None:
 
 
 def kind_of(arrow: pa.DataType) -> str | None:
-    """The kind of an interval whose keys are the values, as whole numbers; None for other types."""
+    """Return the kind of interval for a type with whole numbers as keys; None for other types."""
     return next((name_of(arrow) for matches, name_of in _KINDS if matches(arrow)), None)
 
 
@@ -263,7 +264,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], str]]
 
 
 def _fill_missing(low: Ints, high: Ints, lows: pa.Array, highs: pa.Array, empty: Mask) -> tuple[Ints, Ints]:
-    """Keys with the sentinels in place of what is missing."""
+    """Replace missing keys by sentinels."""
     if lows.null_count or highs.null_count or empty.any():
         low, high = np.array(low), np.array(high)
         low[np.asarray(lows.is_null())], high[np.asarray(highs.is_null())] = FIRST, LAST
@@ -274,7 +275,7 @@ def _fill_missing(low: Ints, high: Ints, lows: pa.Array, highs: pa.Array, empty:
 def _reals(lows: pa.Array, highs: pa.Array, *, nan: Mask, empty: Mask) -> Interval:
     low = np.array(lows.cast(pa.float64()).fill_null(-math.inf))
     high = np.array(highs.cast(pa.float64()).fill_null(math.inf))
-    odd = np.isnan(low) | np.isnan(high)  # another writer's bounds may say NaN: then they bound nothing
+    odd = np.isnan(low) | np.isnan(high)  # other writers may store NaN as a bound: it is treated as unbounded
     if odd.any() or empty.any():
         low[odd], high[odd], nan = -math.inf, math.inf, nan | odd
         low[empty], high[empty] = math.inf, -math.inf
@@ -282,12 +283,12 @@ def _reals(lows: pa.Array, highs: pa.Array, *, nan: Mask, empty: Mask) -> Interv
 
 
 def _words(array: pa.Array) -> Ints:
-    """Values as whole numbers, 0 for null."""
+    """Return values as whole numbers, 0 for null."""
     return np.asarray(stored_values(array).fill_null(0))
 
 
 def _unscaled_values(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], int]:
-    """Decimals as unscaled int64; digits that do not fit are rounded outwards."""
+    """Return decimals as unscaled int64; digits that do not fit are rounded outwards."""
     scale = low.type.scale
     drop = max(0, max(map(_digits, (low, high))) - 18)
     if drop:
@@ -296,18 +297,18 @@ def _unscaled_values(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], 
 
 
 def _digits(array: pa.Array) -> int:
-    """The number of digits of the longest unscaled value."""
+    """Return the number of digits of the longest unscaled value."""
     ends = [end for end in pc.min_max(array).as_py().values() if end]
     return max((end.adjusted() + 1 + array.type.scale for end in ends), default=0)
 
 
 def _round(array: pa.Array, scale: int, mode: str) -> pa.Array:
-    wide = array.cast(pa.decimal256(76, array.type.scale))  # rounding up may need one digit more
+    wide = array.cast(pa.decimal256(76, array.type.scale))  # rounding up may add a digit
     return pc.round(wide, ndigits=scale, round_mode=mode).cast(pa.decimal128(38, scale))
 
 
 def _lowwords(array: pa.Array) -> Ints:
-    """The lower 64 bits of decimals, which are all that these have."""
+    """Return the lower 64 bits of decimals that fit 64 bits."""
     array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     buffer = array.buffers()[1]
     if buffer is None:
@@ -317,13 +318,13 @@ def _lowwords(array: pa.Array) -> Ints:
 
 
 def plain(array: Any) -> pa.Array:
-    """An array in one chunk."""
+    """Return an array as one chunk."""
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 @dataclass(frozen=True)
 class ByteStrings:
-    """Bounds of strings or binary; null is unbounded, ``empty`` marks files without values."""
+    """Bounds of strings or binary; null is unbounded, ``empty`` marks units without values."""
 
     low: pa.Array
     high: pa.Array
@@ -332,39 +333,39 @@ class ByteStrings:
 
     @property
     def present(self) -> Mask:
-        """Files that may hold a value."""
+        """Units that may contain a value."""
         return np.asarray(~self.empty)
 
 
 def texts_meet(op: str, values: Sequence[bytes]) -> Condition:
-    """The condition that some value may stand in ``op`` to one of these; several are for ``=``."""
+    """Return the condition that ``value op literal`` may hold for some value; several literals for ``=``."""
     if op == "=":
         return AllOf((SomeValue(tuple(sorted(set(values)))), PRESENT))
     return AllOf((Compare("high" if op[0] == ">" else "low", op, values[0]), PRESENT))
 
 
 def texts_differ(values: Sequence[bytes]) -> Condition:
-    """The condition that some value may differ from all of these: not where one of them is the only value."""
+    """Return the condition that some value may differ from all literals: none is the only value."""
     same = SomeValue(tuple(sorted(set(values))), equal=True)
     return AllOf((Negation(AllOf((same, Compare("exact", "=", True)))), PRESENT))
 
 
 def prefix_meets(prefix: bytes) -> Condition:
-    """The condition that some value may begin with a prefix."""
+    """Return the condition that some value may begin with a prefix."""
     above = successor(prefix)
     begins = () if above is None else (Compare("low", "<", above),)
     return AllOf((Compare("high", ">=", prefix), *begins, PRESENT))
 
 
 def prefix_differs(prefix: bytes) -> Condition:
-    """The condition that some value may not begin with a prefix: not where both bounds begin so."""
+    """Return the condition that some value may lack a prefix: false if both bounds begin with it."""
     above = successor(prefix)
     ends = () if above is None else (Compare("high", "<", above),)
     return AllOf((Negation(AllOf((Compare("low", ">=", prefix), *ends))), PRESENT))
 
 
 def bytes_of(literal: Literal) -> bytes:
-    """A string or binary literal as bytes."""
+    """Return a string or binary literal as bytes."""
     value = literal.value
     try:
         return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(memoryview(value))
@@ -373,5 +374,5 @@ def bytes_of(literal: Literal) -> bytes:
 
 
 def certain(answer: pa.Array) -> Mask:
-    """A boolean array as a mask, null as False."""
+    """Convert a boolean array to a mask, null to False."""
     return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)

@@ -1,19 +1,19 @@
 """Intervals of monotone functions, evaluated at the ends by Spark, or by Python if declared.
 
-The bounds of g(x) are g of the bounds of x where g is monotone on all that lies between. Libraries declare which of
-Spark's functions are (``udf_mappings/monotone_functions.py``); Spark evaluates g once a distinct bound, with the exact
-semantics of the query's own expression (:mod:`geoskip.evaluation`).
+If g is monotone between the bounds of x, the bounds of g(x) are g of these bounds. Libraries declare which of Spark's
+functions are monotone (``udf_mappings/monotone_functions.py``); Spark evaluates g once per distinct bound, with the
+exact semantics of the query's own expression (:mod:`geoskip.evaluation`).
 
-*Why that is sound*: where g throws or is NULL or NaN for a value, it does so for all smaller ones or for all greater
-ones (overflow, the logarithm of what is not positive), so that one of the bounds shows it. Such a unit is unknown, and
-so is one with NaN among its values, ``floor(NaN)`` being 0, unless NaN is known to stay NaN. Below the least argument
-of a logarithm or a square root the result is NULL or NaN: the least result is unknown then, and the greatest is that of
-the upper bound, or, where that lies below too, there is none.
+*Why that is sound*: if g throws or is NULL or NaN for a value, this also holds for all smaller or for all greater
+values (overflow, the logarithm of a number that is not positive), so it holds for one of the bounds. Such a unit is
+unknown. A unit that may contain NaN is unknown too, since ``floor(NaN)`` is 0, unless the function is known to keep
+NaN. Below the least argument of a logarithm or a square root the result is NULL or NaN: if only the lower bound is
+below it, the least result is unknown and the greatest is that of the upper bound; if both are, the unit has no results.
 
-A user's function that is declared to be monotone (:func:`geoskip.declare`) is called in the driver, once a distinct
-bound, with plain Python values, and only for types that have one Python type: whole numbers, floats, dates. A bound for
-which it raises, or returns NaN, None or another type than declared, leaves its unit unknown. Nothing follows for a row
-where x is NULL, unless the function is null-in-null-out, nor is it known where the function is NULL.
+A user's function that is declared to be monotone (:func:`geoskip.declare`) is called in the driver, once per distinct
+bound, with plain Python values, and only for types with a single Python type: whole numbers, floats, dates. If it
+raises for a bound, or returns NaN, None or another type than declared, the unit is unknown. Rows where x is NULL may
+have any result, unless the function is null-in-null-out, and the function may be NULL anywhere.
 """
 
 from __future__ import annotations
@@ -41,25 +41,26 @@ _KINDS = ("date", "timestamp", "timestamp_ntz")
 _WITH_ZONE = {("timestamp", "date"), ("timestamp", "timestamp_ntz"), ("timestamp_ntz", "timestamp")}
 _WITHOUT_ZONE = {("timestamp", "bigint"), ("bigint", "timestamp"), ("int", "timestamp")}
 _BOUNDED_BELOW = frozenset(CATALYST + kind for kind in ("Log", "Log10", "Log1p", "Log2", "Logarithm", "Sqrt"))
-"""Functions that rise from their least argument on and throw nowhere: below it, logarithms are NULL, roots NaN."""
+"""Functions that increase above a least argument and never throw: below it, logarithms are NULL, roots NaN."""
 _KEEPS_NAN = _BOUNDED_BELOW | {
     CATALYST + kind for kind in ("Exp", "Expm1", "Pow", "Rint", "Signum", "ToDegrees", "ToRadians")
 }
-"""Functions that are NaN for NaN; ``pow(NaN, 0)`` is 1, but is not declared to be monotone."""
+"""Functions that return NaN for NaN; ``pow(NaN, 0)`` is 1, but is not declared to be monotone."""
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 THROUGH_ARROW = ("eval:101",)
 _ROW_BY_ROW = ((), ("eval:100",), THROUGH_ARROW)
-"""Spark's codes of functions that take one row: the others take whole columns."""
+"""Spark's evaluation types of functions that are called per row; other functions get whole columns."""
 
 
 # --- evaluated by Spark -----------------------------------------------------------------------------------------------
 
 
 def is_monotone_cast(node: Cast, source: str | None) -> bool:
-    """True if a cast keeps the order, and Spark is to evaluate it.
+    """True if a cast preserves the order and is to be evaluated by Spark.
 
-    Between times with and without a zone this holds only where clocks are never set back; but a later day never begins
-    earlier. Casts to short whole numbers, and of decimals to any, wrap around outside of ANSI mode.
+    Casts between times with and without a zone preserve it only in zones without backward transitions, except that a
+    later date never begins earlier. Casts to short integral types, and of decimals to any integral type, wrap around
+    outside of ANSI mode.
 
     >>> from geoskip.predicates import Column
     >>> ts = Column("ts", "timestamp")
@@ -87,27 +88,27 @@ def evaluate_ends(
     clocks: LocalTimeFunction | None = None,
     evaluate: Callable[[Any, Interval], pa.Array] | None = None,
 ) -> Callable[[Interval], Interval]:
-    """The intervals of a call or cast by the results at the ends.
+    """Return the function from operand intervals to those of a call or cast, evaluated at the ends.
 
     Parameters
     ----------
     node : Call or Cast
         The expression.
     child : Predicate
-        Its one operand that is not a literal.
+        Its only operand that is not a literal.
     source : str or None
         The type of the operand.
     falls : bool
         True for a decreasing function.
     clocks : LocalTimeFunction or None
-        How the function reads the clocks of a zone, if it does not rise with its operand but with local time.
+        The local time function, if the function is monotone in local time and not in its operand.
     evaluate : Callable, optional
-        From distinct ends of intervals, and these, to the results, NULL where nothing is known. Default: Spark.
+        From distinct ends and the intervals to the results at these ends, NULL if unknown. Default: Spark.
 
     Returns
     -------
     Callable
-        From the operand's intervals to those of the results; raises IncomparableError if Spark does not answer.
+        From the operand's intervals to those of the results; raises IncomparableError if Spark cannot evaluate them.
     """
     target, implementation = node.type or "", node.implementation if isinstance(node, Call) else None
     bounded_below = target == "double" and implementation in _BOUNDED_BELOW and not falls
@@ -150,12 +151,12 @@ def evaluate_ends(
         ):
             if bounded_below:
                 nan[units[is_nan[at]]] = True
-                below[units[~valid[at]]] = side is high  # the upper bound comes last
+                below[units[~valid[at]]] = side is high  # the upper bound is processed last
             else:
                 unknown[units[~valid[at]]] = True
             units, at = units[valid[at]], at[valid[at]]
             side[units] = values[at]
-            if clocks is not None:  # several a unit
+            if clocks is not None:  # several ends per unit
                 furthest.at(side, units, values[at])
         if falls:
             least, most = _unknown_ends(kind, len(low))
@@ -168,21 +169,21 @@ def evaluate_ends(
 
 
 def _interval(kind: str, low: Any, high: Any, scale: int, *, empty: Any, unknown: Any, nan: Any) -> Interval:
-    """An interval with the ends of what is unknown and of what has no values."""
+    """Return an interval with the sentinel ends of unknown and of empty units."""
     low[unknown], high[unknown] = (end[unknown] for end in _unknown_ends(kind, len(low)))
     low[empty], high[empty] = (math.inf, -math.inf) if kind == "real" else (LAST, FIRST)
     return Interval(kind, low, high, scale, nan=unknown | nan if kind == "real" else None)
 
 
 def _unknown_ends(kind: str, length: int) -> tuple[Any, Any]:
-    """The ends of unknown intervals."""
+    """Return the ends of unknown intervals."""
     if kind == "real":
         return np.full(length, -math.inf), np.full(length, math.inf)
     return np.full(length, FIRST, dtype=np.int64), np.full(length, LAST, dtype=np.int64)
 
 
 def _arrow(ends: Any, interval: Interval, source: str) -> pa.Array:
-    """Bounds as physical values of the operand's type."""
+    """Return bounds as physical values of the operand's type."""
     if interval.kind == "real":
         return pa.array(ends, pa.float64())
     kind = sql_type(source)
@@ -194,7 +195,7 @@ def _arrow(ends: Any, interval: Interval, source: str) -> pa.Array:
 
 
 def _results(results: pa.Array | None, target: str) -> tuple[str, int, Any, Any]:
-    """The kind and scale of the results' intervals, their keys, and which of them are values."""
+    """Return the kind and scale of results as an interval, their keys, and a mask of the valid ones."""
     of = sql_type(target)
     if of.is_floating:
         array = pa.nulls(0, pa.float64()) if results is None else results.cast(pa.float64())
@@ -216,7 +217,7 @@ def _results(results: pa.Array | None, target: str) -> tuple[str, int, Any, Any]
 
 
 def call_at_ends(node: Call) -> tuple[Callable[[Interval], Interval], bool] | None:
-    """The intervals of a function that is declared to be monotone, and whether NULL stays NULL.
+    """Return the transfer of a function declared to be monotone, and True if it is null-in-null-out.
 
     Parameters
     ----------
@@ -236,7 +237,7 @@ def call_at_ends(node: Call) -> tuple[Callable[[Interval], Interval], bool] | No
         return None
     if node.flags[:1] not in _ROW_BY_ROW:
         return None
-    if source == "bigint" and node.flags[:1] == THROUGH_ARROW:  # pandas makes floats of them beside NULL: it rounds
+    if source == "bigint" and node.flags[:1] == THROUGH_ARROW:  # pandas converts them to floats if there are NULLs
         return None
     target = node.type or ""
 
@@ -257,12 +258,12 @@ def _has_python_type(kind: str | None) -> bool:
 def _physical_result(function: Callable[..., Any], value: Any, source: str, target: str) -> Any:
     try:
         return physical_value(function(python_value(value, source)), target)
-    except Exception:  # unknown; where a row throws, the query fails as well
+    except Exception:  # unknown; if a row throws, the query fails as well
         return None
 
 
 def python_value(value: Any, kind: str) -> Any:
-    """A physical value as Spark gives it to a Python function; raises ValueError if it has no plain form."""
+    """Convert a physical value as Spark does for a Python function; raises ValueError if not supported."""
     of = sql_type(kind)
     if value is None or (of.is_integral and type(value) is int) or (of.is_floating and type(value) is float):
         return value
@@ -275,7 +276,7 @@ def python_value(value: Any, kind: str) -> Any:
 
 
 def physical_value(value: Any, kind: str) -> Any:
-    """A Python function's result as Spark keeps it; None for NaN, NULL and values of another type."""
+    """Convert a Python function's result to its physical value; None for NaN, NULL and other types."""
     if type(value) is int:
         return value if value in sql_type(kind).values else None
     if sql_type(kind).is_floating and type(value) is float and not math.isnan(value):

@@ -7,14 +7,14 @@ comparison is one or two numpy operations over all files:
 integers, dates, timestamps   the value itself
 decimals                      the unscaled value; where 64 bits are too few, its rank among all bounds
 booleans                      0 and 1
-floats, doubles               the bits, folded so that they order as numbers; ``-0.0`` as ``0.0``; NaN, above ``inf``,
-                              is a key of its own beside the range
-a file without values         (LAST, FIRST), an empty range: no comparison is TRUE in it
-nothing known                 (FIRST, LAST): every comparison may be
+floats, doubles               the bits, mapped so that they order as numbers; ``-0.0`` as ``0.0``; NaN, above ``inf``,
+                              has its own key outside of the range
+a file without values         (LAST, FIRST), an empty range: no comparison is TRUE
+unknown                       (FIRST, LAST): every comparison may be TRUE
 ============================= ==================================================================================
 
-Of LIKE, the texts that all matches begin and end with are compared. Spark matches it on the decoded string, where each
-invalid byte reads as U+FFFD: such a text ends before one.
+LIKE is compared by the prefix and the suffix common to all matches. Spark matches LIKE on the decoded string, where
+each invalid byte becomes U+FFFD; so these texts end before a U+FFFD or an invalid byte of the pattern.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from geoskip.predicates import Literal
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 LiteralKey = tuple[int, bool]
-"""The key of the greatest value not above a literal, and True if that is the literal's own."""
+"""The key of the greatest value not above a literal, and True if the value equals the literal."""
 
 _EPOCH = dt.datetime(1970, 1, 1)
 _DAY_ZERO = dt.date(1970, 1, 1).toordinal()
 
 
 class IncomparableError(Exception):
-    """A literal or a function that an interval has no order with: nothing is proved."""
+    """A literal or a function that cannot be compared with an interval: files are kept."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,20 @@ class SortKeys:
     low: Ints
     high: Ints
     nan: Mask | None = None
-    """Files that may hold NaN beside the values between the keys."""
+    """Files that may contain NaN in addition to the values between the keys."""
 
     @property
     def numbers(self) -> Mask:
-        """Files that may hold a value but NaN."""
+        """Files that may contain a value other than NaN."""
         return np.asarray(self.low <= self.high)
 
     @property
     def present(self) -> Mask:
-        """Files that may hold a value."""
+        """Files that may contain a value."""
         return self.numbers if self.nan is None else self.numbers | self.nan
 
     def hull(self) -> SortKeys:
-        """One interval a file, with NaN at its upper end."""
+        """Return one interval per file, with NaN as the upper bound if NaN may occur."""
         if self.nan is None:
             return self
         low = np.where(self.nan & (self.low > self.high), NAN_KEY, self.low)
@@ -77,7 +77,7 @@ class SortKeys:
 
     @property
     def unknown(self) -> Mask:
-        """Files of which nothing is known."""
+        """Files with unknown values."""
         return np.asarray((self.low == FIRST) & (self.high == LAST))
 
 
@@ -86,7 +86,7 @@ UNKNOWN = AllOf((Compare("low", "=", FIRST), Compare("high", "=", LAST)))
 
 
 def keys_meet(op: str, places: Sequence[LiteralKey], *, nan: bool) -> Condition:
-    """The condition that some value may stand in an order, or in equality, to one of the literals.
+    """Return the condition that ``value op literal`` may hold for some value and one of the literals.
 
     Parameters
     ----------
@@ -111,14 +111,14 @@ def keys_meet(op: str, places: Sequence[LiteralKey], *, nan: bool) -> Condition:
 
 
 def _lies_above(at: int) -> Condition:
-    """The condition that some value may lie just above a key, which may be rounded as decimals are."""
+    """Return the condition that some value may lie between a key and the next, as for rounded decimals."""
     if not FIRST <= at <= LAST:
         return UNKNOWN
     return AllOf((Compare("low", "<=", at), Compare("high", ">", at) if at < LAST else Compare("high", "=", LAST)))
 
 
 def _order_meets(op: str, at: int, exact: bool) -> Condition:
-    if not FIRST <= at <= LAST:  # above or below everything
+    if not FIRST <= at <= LAST:  # above or below all keys
         return PRESENT if (op[0] == ">") is (at < FIRST) else UNKNOWN
     match op:
         case ">=" if exact:
@@ -131,7 +131,7 @@ def _order_meets(op: str, at: int, exact: bool) -> Condition:
 
 
 def keys_differ(places: Sequence[LiteralKey], *, nan: bool) -> Condition:
-    """The condition that some value may differ from all literals: none of them is the only value."""
+    """Return the condition that some value may differ from all literals: none is the only value."""
     keys = tuple(sorted({at for at, exact in places if exact and FIRST <= at <= LAST}))
     if not keys:
         return PRESENT
@@ -142,7 +142,7 @@ def keys_differ(places: Sequence[LiteralKey], *, nan: bool) -> Condition:
 
 
 def physical(value: Any) -> Any:
-    """A value as Spark keeps it: dates as days, timestamps and durations as microseconds.
+    """Convert a value to its physical form: dates to days, timestamps and durations to microseconds.
 
     >>> physical(dt.date(1970, 1, 2)), physical(dt.datetime(1970, 1, 1, 0, 0, 1)), physical(np.float32(0.5))
     (1, 1000000, 0.5)
@@ -160,13 +160,13 @@ def physical(value: Any) -> Any:
 
 
 def real_key(value: Any, kind: str | None) -> LiteralKey:
-    """The key of a literal among doubles; ``kind`` is its type."""
+    """Return the key of a literal among doubles; ``kind`` is its type."""
     below, exact = real_below(value, kind)
     return (NAN_KEY, True) if below != below else (int(float_keys(np.array([below]))[0]), exact)
 
 
 def real_below(value: Any, kind: str | None) -> tuple[float, bool]:
-    """The greatest double not above a literal of a type, and True if it is the literal; NaN for NaN."""
+    """Return the greatest double not above a literal of a type, and True if they are equal; NaN for NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise IncomparableError(f"{value!r} is no number")
     if value != value:
@@ -180,7 +180,7 @@ def real_below(value: Any, kind: str | None) -> tuple[float, bool]:
 
 
 def nearest_real(value: int | float | Decimal | Fraction, *, single: bool = False) -> float:
-    """The double, or the float of 32 bits, that is nearest to a number.
+    """Return the double, or the 32-bit float, nearest to a number.
 
     >>> nearest_real(10**400), nearest_real(2**24 + 1, single=True), nearest_real(-1e300, single=True)
     (inf, 16777216.0, -inf)
@@ -194,14 +194,14 @@ def nearest_real(value: int | float | Decimal | Fraction, *, single: bool = Fals
 
 
 def number_key(value: Any, scale: int) -> LiteralKey:
-    """The key of a literal among numbers that are kept times ``10 ** scale``."""
+    """Return the key of a literal among numbers that are stored times ``10 ** scale``."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise IncomparableError(f"{value!r} is no number")
     if isinstance(value, int) and scale == 0:
         return value, True
     if value != value or value in (math.inf, -math.inf):
         return (FIRST - 1 if value == -math.inf else LAST + 1), False
-    if isinstance(value, Decimal) and value and abs(value.adjusted()) > 400:  # do not write out so many digits
+    if isinstance(value, Decimal) and value and abs(value.adjusted()) > 400:  # avoid writing out the digits
         if value.adjusted() < 0:
             return -(value < 0), False
         return (FIRST - 1 if value < 0 else LAST + 1), False
@@ -210,17 +210,17 @@ def number_key(value: Any, scale: int) -> LiteralKey:
 
 
 def comparable(kind: str, literal: Literal) -> bool:
-    """True if a literal's type, if known, agrees with an interval's; Spark casts before it compares."""
+    """True if a literal's type, if known, agrees with an interval's: Spark compares equal types only."""
     named = literal.type
     if isinstance(literal.value, dt.datetime) and (literal.value.tzinfo is None) is (kind == "timestamp"):
-        return False  # the zone of its clock is not known
+        return False  # its time zone is not known
     if isinstance(literal.value, dt.date) and not isinstance(literal.value, dt.datetime) and kind != "date":
         return False
     return named is None or named == kind or (kind == "interval" and named.startswith("interval"))
 
 
 def literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
-    """The text that all matches of a LIKE pattern begin with, and True if all that begins so matches.
+    """Return the prefix of all matches of a LIKE pattern, and True if every text with it matches.
 
     >>> literal_prefix("a_b%", "!"), literal_prefix("50!%%", "!"), literal_prefix("x%%", "!")
     (('a', False), ('50%', True), ('x', True))
@@ -231,7 +231,7 @@ def literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
 
 
 def literal_suffix(pattern: str, escape: str) -> tuple[str, bool]:
-    """The text that all matches of a LIKE pattern end with, and True if all that ends so matches.
+    """Return the suffix of all matches of a LIKE pattern, and True if every text with it matches.
 
     >>> literal_suffix("%b_a", "!"), literal_suffix("%5!%", "!"), literal_suffix("a%", "!"), literal_suffix("a", "!")
     (('a', False), ('5%', True), ('', False), ('a', False))
@@ -242,7 +242,7 @@ def literal_suffix(pattern: str, escape: str) -> tuple[str, bool]:
 
 
 def literal_text(pattern: str, escape: str) -> str | None:
-    """The one text that a LIKE pattern without wildcards matches; None for other patterns.
+    """Return the only text that a LIKE pattern without wildcards matches; None for other patterns.
 
     >>> literal_text("a!_c", "!"), literal_text("a_c", "!"), literal_text("a!", "!")
     ('a_c', None, None)

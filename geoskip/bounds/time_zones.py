@@ -1,27 +1,26 @@
 """Intervals of functions of local time and of periodic ones: ``hour(ts)``, ``month(day)``, ``n % 9``.
 
-``cast(ts AS date)``, ``year(ts)``, ``date_trunc('day', ts)`` rise with the time that the clocks show, and that falls
-where they are set back: in New York 05:59Z is 01:59, and 06:30Z is 01:30. But it rises from one time at which they are
-set to the next. So between two instants the least result is that of the first one or of one at which the clocks were
-just set, and the greatest that of the last one or of one at which they are about to be set.
+``cast(ts AS date)``, ``year(ts)`` and ``date_trunc('day', ts)`` are monotone in local time, but local time decreases
+when clocks are set back: in New York 05:59Z is 01:59, and 06:30Z is 01:30. Between two transitions of the zone, local
+time increases. So in a range of instants the least result is that of the first instant or of a transition, and the
+greatest that of the last instant or of the instant just before a transition.
 
-Only the few days at both ends of the range count. *Why that is sound*: offsets lie within 18 hours of UTC, so that an
-instant 36 hours later shows a later time, whatever the clocks do, and what is truncated is less than two days from
-where it was (a week or a year depends on the day alone). Four days are taken. Beyond the known transitions, the
-function is evaluated four days further out instead.
+Only transitions within a few days of both ends of the range matter. *Why that is sound*: offsets are within 18 hours of
+UTC, so an instant 36 hours later always has a later local time, and truncation moves a time by less than two days
+(truncation to a week or a year depends on the date only). Four days are used. Beyond the known transitions, the
+function is evaluated four days before and after the range instead.
 
-``ts + INTERVAL 3 DAYS`` is three days later by the clocks of both days: within 36 hours of three times 24 hours later,
-or, where the clocks leave that time out, a day more. So what is added to the instants four days before and after bounds
-it.
+``ts + INTERVAL 3 DAYS`` is the same local time three days later: within 36 hours of 72 hours later, or up to a day more
+if that local time does not exist. So the results for the instants four days before and after the range bound it.
 
-Spark tells the zone's transitions (:class:`geoskip.evaluation.ZoneTransitions`) by its own tables.
+The transitions of a zone (:class:`geoskip.evaluation.ZoneTransitions`) come from Spark's own tables.
 
-A *break* is an instant at which a function may fall: where clocks are set, and for those that truncate to hours or
-minutes also the end of the first such unit after it, because the beginning of that one may never have been shown.
+A *break* is an instant at which a function may decrease: a transition and, for truncation to at most a day, also the
+end of the truncation unit in which the clocks are set, since its beginning may not exist in local time.
 
-Periodic functions rise within a *period* (a year, a day, a hundred) and then begin again: where both ends lie in one
-period, so do the results; else any result of the function may occur. The calendar is the proleptic Gregorian one, as
-Spark's is since 3.0 and NumPy's is.
+Periodic functions increase within a *period* (a year, a day, a hundred) and then start again: if both ends lie in one
+period, the results at the ends bound all results; else any result of the function may occur. The calendar is the
+proleptic Gregorian one, as in Spark since 3.0 and in NumPy.
 """
 
 from __future__ import annotations
@@ -56,22 +55,22 @@ _INTERVAL = re.compile("interval (day|hour|minute|second)")
 OF_ONE_LENGTH = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
 
 Points = tuple[Ints, Ints]
-"""The numbers of units, and instants at which to evaluate a function for them."""
+"""Numbers of units, and for each an instant at which to evaluate a function."""
 
 
 @dataclass(frozen=True)
 class LocalTimeFunction:
-    """A function of the time that the clocks of a zone show.
+    """A function of the local time in a zone.
 
     Attributes
     ----------
     zone : str
         The time zone.
     unit : int
-        The microseconds of the unit that it truncates to, if that is at most a day.
+        The microseconds of the unit that it truncates to, if at most a day; else 0.
     wide : bool
-        True for functions from local times to instants, where single times may never be shown, and from instants to
-        others some days away by the clocks of both.
+        True for functions from local times to instants, since local times may not exist, and for functions that add an
+        interval to instants in local time.
     """
 
     zone: str
@@ -79,14 +78,14 @@ class LocalTimeFunction:
     wide: bool = False
 
     def points(self, low: Ints, high: Ints, known_low: Mask, known_high: Mask) -> tuple[Points, Points]:
-        """The instants at which the least and the greatest results of each unit are.
+        """Return the instants at which the least and the greatest results of each unit may occur.
 
         Parameters
         ----------
         low, high : array of int64
             The first and the last instant of each unit, in microseconds since 1970.
         known_low, known_high : array of bool
-            False where an end is open, which counts as far away.
+            False for an open end.
         """
         clocks = clocks_of(self.zone)
         if clocks is None:
@@ -108,7 +107,7 @@ class LocalTimeFunction:
 
 
 def has_fixed_zone(zone: str | None) -> bool:
-    """True for a time zone whose clocks are never set back.
+    """True for a time zone without transitions.
 
     >>> has_fixed_zone("+01:00"), has_fixed_zone("Europe/Berlin"), has_fixed_zone(None)
     (True, False, False)
@@ -117,7 +116,7 @@ def has_fixed_zone(zone: str | None) -> bool:
 
 
 def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
-    """The function of local time that a cast or a call is; None for others.
+    """Return the local time function of a cast or a call; None for other expressions.
 
     >>> from geoskip.predicates import Column
     >>> ts = Column("ts", "timestamp")
@@ -140,7 +139,7 @@ def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
 
 
 def local_times(interval: Interval, zone: str) -> Interval:
-    """The times that a zone's clocks show in each interval of instants; unknown far in the future."""
+    """Return the local times in each interval of instants; unknown far in the future."""
     if interval.kind != "timestamp":
         raise IncomparableError(f"expected timestamp, got {interval.kind}")
     clocks = clocks_of(zone)
@@ -158,7 +157,7 @@ def local_times(interval: Interval, zone: str) -> Interval:
 
 
 def cast_to_local_time(take: Callable[[Interval], Interval], zone: str) -> Callable[[Interval], Interval]:
-    """A cast to local time that Spark evaluates if a query holds it; else by the zone's transitions."""
+    """Cast to local time by Spark if the query contains the cast, else by the zone's transitions."""
 
     def cast_times(interval: Interval) -> Interval:
         if zone in NO_OFFSET and interval.kind == "timestamp":
@@ -183,7 +182,7 @@ def _breaks(clocks: ZoneTransitions, unit: int) -> Ints:
 
 
 def _crossed_breaks(breaks: Ints, files: Ints, after: Ints, upto: Ints, *, shift: int) -> list[Points]:
-    """The breaks after one instant and up to another, a few for each unit."""
+    """Return the breaks after one instant and up to another, for each unit."""
     found: list[Points] = []
     place = np.searchsorted(breaks, after, side="right")
     while len(breaks):
@@ -203,11 +202,11 @@ def _join_points(points: Sequence[Points]) -> Points:
 # --- periodic functions -----------------------------------------------------------------------------------------------
 
 Parts = Callable[[Ints], tuple[Ints, Ints]]
-"""From values to the numbers of their periods, and to their places within these."""
+"""From values to the numbers of their periods, and to their results within these."""
 
 
 def in_year(unit: str, length: int) -> Parts:
-    """Months or days since the beginning of the year, counted from 1 in steps of ``length``."""
+    """Return the parts for months or days of the year, counted from 1 in steps of ``length``."""
 
     def parts(days: Ints) -> tuple[Ints, Ints]:
         dates = days.astype("M8[D]")
@@ -219,21 +218,21 @@ def in_year(unit: str, length: int) -> Parts:
 
 
 def in_month(days: Ints) -> tuple[Ints, Ints]:
-    """Days of the month, counted from 1."""
+    """Return months, and days of the month, counted from 1."""
     dates = days.astype("M8[D]")
     months = dates.astype("M8[M]")
     return months.astype(np.int64), (dates - months.astype("M8[D]")).astype(np.int64) + 1
 
 
 def in_week_year(days: Ints) -> tuple[Ints, Ints]:
-    """Weeks that begin on Mondays, counted from 1 in the year that their Thursday is in."""
+    """Return years and weeks of ISO 8601: weeks begin on Monday and belong to the year of their Thursday."""
     thursdays = (days - (days + 3) % 7 + 3).astype("M8[D]")
     years = thursdays.astype("M8[Y]")
     return years.astype(np.int64), (thursdays - years.astype("M8[D]")).astype(np.int64) // 7 + 1
 
 
 def equal_periods(length: int, shift: int = 0, unit: int = 1, first: int = 0) -> Parts:
-    """Periods of one length.
+    """Return the parts for periods of equal length.
 
     Parameters
     ----------
@@ -250,18 +249,18 @@ def equal_periods(length: int, shift: int = 0, unit: int = 1, first: int = 0) ->
 
 
 def periodic(interval: Interval, kind: str, parts: Parts, least: Any, most: Any) -> Interval:
-    """The intervals of a function that rises within each period and then begins again.
+    """Return the intervals of a function that increases within each period and then starts again.
 
     Parameters
     ----------
     interval : Interval
-        The operand; IncomparableError if it is not of the kind.
+        The operand; raises IncomparableError for another kind.
     kind : str
-        The kind of interval that the function takes.
+        The kind of interval that the function supports.
     parts : Parts
         The periods and the results.
     least, most : int or array of int64
-        All results that there are: the interval where both ends lie in different periods.
+        The range of all results of the function, used if the ends lie in different periods.
     """
     if of_kind(interval, kind).scale:
         raise IncomparableError("no period of decimals")
@@ -277,7 +276,7 @@ def periodic(interval: Interval, kind: str, parts: Parts, least: Any, most: Any)
 
 
 def remainder(interval: Interval, by: int, *, signed: bool) -> Interval:
-    """The intervals of ``n % by``, which has the sign of n, or of ``pmod(n, by)``, never negative."""
+    """Return the intervals of ``n % by`` (``signed``, with the sign of n) or of ``pmod(n, by)`` (from 0)."""
     if not signed:
         return periodic(interval, "number", equal_periods(by), 0, by - 1)
     found = periodic(interval, "number", equal_periods(by), np.where(interval.low >= 0, 0, 1 - by), by - 1)

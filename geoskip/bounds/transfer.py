@@ -1,10 +1,10 @@
 """Transfer functions: the intervals of a call from those of its operands, by Catalyst class.
 
 Results of +, -, * and / lie between corners, those of periodic functions within a period; functions that are declared
-to be monotone are evaluated at the ends (:mod:`geoskip.bounds.monotone`). A unit (a file, a segment, a box) where an
-operand reaches beyond what a function is defined for is unknown, since its rows may overflow, throw or become NULL.
-Functions of local time do not rise with the time where clocks are set back; :mod:`geoskip.bounds.time_zones` finds
-their least and greatest results all the same. There is no transfer function for casts from or to strings.
+to be monotone are evaluated at the ends (:mod:`geoskip.bounds.monotone`). A unit (a file, a segment, a box) is unknown
+if an operand may be outside of a function's domain, since its rows may overflow, throw or become NULL. Functions of
+local time are not monotone where clocks are set back; :mod:`geoskip.bounds.time_zones` computes their least and
+greatest results. Casts from or to strings have no transfer function.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 @dataclass(frozen=True)
 class Transfer:
-    """A function from the intervals of an expression's operands to those of the expression.
+    """A function from the intervals of operands to the intervals of an expression.
 
     Attributes
     ----------
     operands : tuple of Predicate
-        The operands that are not constant, some levels below the expression for formulas that are bounded as a whole.
+        The operands that are not constant; deeper descendants for formulas that are bounded as a whole.
     take : Callable
-        From the operands' intervals to those of the results; raises IncomparableError where they do not fit.
+        From the operands' intervals to those of the results; raises IncomparableError for unsupported operands.
     is_constant : bool
-        True if a literal of the query takes part, so that results are not worth keeping for other queries.
+        True if it depends on a literal of the query, so that caching results for other queries is not useful.
     is_partial : bool
-        True if the function may make NULL of a value.
+        True if the function may return NULL for a value.
     is_total : bool
-        True if it makes NULL of nothing but NULL, even where the interval is unknown.
+        True if it returns NULL only for NULL, even if the interval is unknown.
     takes_null : bool
-        True if it may make a value of NULL.
+        True if it may return a value for NULL.
     asks_engine : bool
-        True if Spark evaluates it, which it can only while a query is planned.
+        True if Spark evaluates it, which is possible only while a query is planned.
     """
 
     operands: tuple[Predicate, ...]
@@ -93,7 +93,7 @@ Rule = Callable[[Call], Transfer | None]
 
 
 def transfer_of(node: Predicate) -> Transfer | None:
-    """The transfer function of a call or cast; None where there is none.
+    """Return the transfer function of a call or cast, or None.
 
     >>> from geoskip.predicates import Column
     >>> x = Column("x", "double")
@@ -112,7 +112,7 @@ def transfer_of(node: Predicate) -> Transfer | None:
 
 
 def _arithmetic(sign: str) -> Rule:
-    """A sum, difference, product or quotient of two operands, of which one may be a literal."""
+    """Return the rule for a sum, difference, product or quotient; one operand may be a literal."""
 
     def rule(node: Call) -> Transfer | None:
         if len(node.args) != 2:
@@ -128,7 +128,7 @@ def _arithmetic(sign: str) -> Rule:
 
 
 def _corners(sign: str, kind: SqlType, left: Predicate, right: Predicate) -> Transfer | None:
-    """Corners of operands of the result's type; None for others, and for literals that are not finite."""
+    """Return the transfer by corners; None for unsupported types and for literals that are not finite."""
     if not (kind.is_floating or kind.is_exact):
         return None
     sides = (left, right)
@@ -145,7 +145,7 @@ def _corners(sign: str, kind: SqlType, left: Predicate, right: Predicate) -> Tra
 
 
 def _square(node: Call, kind: SqlType) -> Transfer | None:
-    """A value times itself, which is never negative."""
+    """Return the transfer of a value times itself, which is never negative."""
     found = _corners("*", kind, *node.args)
     if found is None:
         return None
@@ -171,7 +171,7 @@ def _absolute(node: Call) -> Transfer | None:
 
 
 def _power(node: Call) -> Transfer | None:
-    """A constant even power: that of the absolute value, with which it rises."""
+    """Return the transfer of an even power, which is monotone in the absolute value."""
     match node.args:
         case (child, Literal(float() as power)) if child.type == "double" and power > 0 and power % 2 == 0:
             if power == 2:
@@ -188,7 +188,7 @@ def _power(node: Call) -> Transfer | None:
 
 
 def _curve(name: str) -> Rule:
-    """A function of doubles that NumPy computes nearly as Java does."""
+    """Return the rule for a function of doubles that NumPy computes nearly as Java does."""
 
     def rule(node: Call) -> Transfer | None:
         if node.type != "double" or any(isinstance(arg, Literal) for arg in node.args):
@@ -200,7 +200,7 @@ def _curve(name: str) -> Rule:
 
 
 def _clamp(node: Call, *, above: bool) -> Transfer | None:
-    """``least(x, 1.0D)`` and the like, which guard ``acos`` against rounding; NULL becomes the constant."""
+    """Return the transfer of ``least(x, 1.0D)`` or ``greatest``, which return the constant for NULL."""
     ends = [arg.value for arg in node.args if isinstance(arg, Literal)]
     sides = tuple(arg for arg in node.args if not isinstance(arg, Literal))
     if node.type != "double" or len(sides) != 1 or len(ends) != 1 or not isinstance(ends[0], float):
@@ -210,7 +210,7 @@ def _clamp(node: Call, *, above: bool) -> Transfer | None:
 
 
 def _wave(node: Call) -> Transfer | None:
-    """``a * sin(u) + b * cos(u)`` of doubles, bounded as one function of u."""
+    """Return the transfer of ``a * sin(u) + b * cos(u)`` of doubles, bounded as one function of u."""
     if node.type != "double":
         return None
     for one, other in (node.args, node.args[::-1]):
@@ -250,7 +250,7 @@ def _factors(node: Predicate) -> list[Predicate]:
 
 
 def _days(sign: str) -> Rule:
-    """A date and a number of days."""
+    """Return the rule for a date plus or minus a number of days."""
 
     def rule(node: Call) -> Transfer | None:
         date, days = node.args
@@ -269,7 +269,7 @@ def _days(sign: str) -> Rule:
 
 
 def _days_between(node: Call) -> Transfer | None:
-    """The days from the second date to the first, of two that are not literals."""
+    """Return the transfer of the days from the second date to the first; neither is a literal."""
     kind = sql_type("int")
     if any(isinstance(arg, Literal) or arg.type != "date" for arg in node.args):
         return None
@@ -277,7 +277,7 @@ def _days_between(node: Call) -> Transfer | None:
 
 
 def _time_between(node: Call) -> Transfer | None:
-    """The time from the second timestamp to the first, by the clocks of the call's zone."""
+    """Return the transfer of the local time from the second timestamp to the first, in the call's zone."""
     kind, types, zone = sql_type(node.type), {arg.type for arg in node.args}, node.flags[-1] if node.flags else ""
     if kind.kind != "interval second" or any(isinstance(arg, Literal) for arg in node.args):
         return None
@@ -293,7 +293,7 @@ def _time_between(node: Call) -> Transfer | None:
 
 
 def _of_date(parts: Parts, least: int, most: int) -> Rule:
-    """A part of a date that begins again, between two numbers."""
+    """Return the rule for a periodic part of a date, from ``least`` to ``most``."""
 
     def rule(node: Call) -> Transfer | None:
         if node.args[0].type != "date":
@@ -304,11 +304,11 @@ def _of_date(parts: Parts, least: int, most: int) -> Rule:
 
 
 def _of_time(length: int, unit: int) -> Rule:
-    """A part of the time of day, of timestamps by the clocks of the call's zone."""
+    """Return the rule for a part of the time of day, in local time of the call's zone."""
     parts, most = equal_periods(length, unit=unit), length // unit - 1
 
     def rule(node: Call) -> Transfer | None:
-        if node.args[0].type == "timestamp_ntz":  # as it stands there, in any zone
+        if node.args[0].type == "timestamp_ntz":  # independent of the zone
             return Transfer(node.args[:1], lambda times: periodic(times, "timestamp_ntz", parts, 0, most))
         if node.args[0].type != "timestamp" or len(node.flags) != 1:
             return None
@@ -336,7 +336,7 @@ def _remainder(node: Call) -> Transfer | None:
 
 
 def _monotone_call(node: Call) -> Transfer | None:
-    """A monotone function of one operand that is not a literal, evaluated at the ends."""
+    """Return the transfer of a monotone function with one operand that is not a literal."""
     operands = tuple(arg for arg in node.args if not isinstance(arg, Literal))
     if len(operands) != 1:
         return None
@@ -353,7 +353,7 @@ def _monotone_call(node: Call) -> Transfer | None:
     return Transfer(
         operands,
         evaluate_ends(node, child, child.type, falls=direction == "decreasing", clocks=clocks),
-        is_constant=any(isinstance(a, Literal) and not isinstance(a.value, str) for a in node.args),  # but for units
+        is_constant=any(isinstance(a, Literal) and not isinstance(a.value, str) for a in node.args),  # not a unit
         is_partial=True,
         takes_null=not declared.null_in_null_out,
         asks_engine=True,
@@ -379,7 +379,7 @@ def _cast(node: Cast) -> Transfer | None:
 
 
 def _cast_by_numpy(source: str | None, target: str) -> Callable[[Interval], Interval] | None:
-    """A cast that NumPy computes just as Spark does, by the types of its operand and result."""
+    """Return a cast that NumPy computes exactly as Spark does, by its types; else None."""
     narrow, wide = sql_type(source), sql_type(target)
     if source == target:
         return lambda interval: interval
@@ -438,4 +438,4 @@ TRANSFER: dict[str, Rule] = {
     "Minute": _of_time(_HOUR, _MINUTE),
     "Second": _of_time(_MINUTE, _SECOND),
 }
-"""The rules of functions by Catalyst class; other functions have a transfer function if they are declared monotone."""
+"""Rules by Catalyst class; other functions have a transfer function if they are declared to be monotone."""
