@@ -1,7 +1,7 @@
 """Analysis of an index's texts by Spark: expressions, types and dependencies.
 
-Spark analyses and optimises the texts over the dataset's own DataFrame, to the stage at which the rule gets a query's
-filter, so that the expressions of indexes and queries are compared by structure.
+Spark analyses and optimises the texts over the dataset's own DataFrame, up to the stage at which the rule gets the
+filter of a query, so that expressions of indexes and queries can be compared by structure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Json = Mapping[str, Any]
 
 
 def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[Sequence[str]], str]) -> FileRelation:
-    """File relation that a DataFrame reads.
+    """The file relation that a DataFrame reads.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
     Raises
     ------
     InvalidSpecificationError
-        Where it reads no single relation that can be indexed.
+        If it does not read exactly one relation that can be indexed.
     DatasetNotFoundError
-        Where the relation has no files.
+        If the relation has no files.
     """
     text = jvm.geoskip.files().relation(frame._jdf)
     if text is None:
@@ -87,7 +87,7 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
 
 
 def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
-    """Columns of some texts, named ``_g0``, ``_g1`` and so on; a text is a column's name, else SQL."""
+    """Columns for some texts, named ``_g0``, ``_g1`` and so on; a text is a column's name, or else SQL."""
     names = set(frame.columns)
     columns = (F.col(backquote(text)) if text in names else F.expr(text) for text in texts)
     return [column.alias(f"_g{number}") for number, column in enumerate(columns)]
@@ -108,10 +108,10 @@ def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequ
     """
     indexes = check_indexes(indexes)
     together = _analyse(jvm, frame, relation, indexes) if len(indexes) > 1 else None
-    if together is None:  # alone, each gives its own error
+    if together is None:  # analysed alone, each raises its own error
         together = [_analyse_alone(jvm, frame, relation, index) for index in indexes]
     entries = [_entry(relation, index, found) for index, found in zip(indexes, together, strict=True)]
-    check_distinct(entries, new=not all(index.bound for index in indexes))  # bound ones exist already
+    check_distinct(entries, new=not all(index.bound for index in indexes))  # bound indexes exist already
     return entries
 
 
@@ -122,7 +122,7 @@ Analysis = list[tuple[Json, T.StructField]]
 def _analyse(
     jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]
 ) -> list[Analysis] | None:
-    """Analysis of the expressions of all indexes at once; None where one of them cannot be analysed."""
+    """Analyse the expressions of all indexes at once; None if one of them cannot be analysed."""
     texts = [text for index in indexes for text in relation.texts_of(index)]
     try:
         with without_error_log():
@@ -165,7 +165,7 @@ def _entry(relation: FileRelation, index: Index, analysis: Analysis) -> IndexEnt
 
 @contextmanager
 def without_error_log() -> Iterator[None]:
-    """Context without PySpark 4.0's log of the stack of an analysis error."""
+    """Context in which PySpark 4.0 does not log the stack trace of an analysis error."""
     try:
         from pyspark.logger import PySparkLogger
     except ImportError:
@@ -183,7 +183,7 @@ def without_error_log() -> Iterator[None]:
 
 
 def sentence(error: Exception) -> str:
-    """Sentence of Spark's error without its code, its position and its advice on configuration."""
+    """The message of Spark's error without its code, its position and its advice on configuration."""
     line = next((line for line in str(error).splitlines() if line.strip()), repr(error))
     plain = re.sub(r"^\[[A-Z0-9_.]+\] *|;? *line \d+,? pos \d+.*$|\.? *SQLSTATE: *\w+.*$", "", line.strip())
     return re.sub(r"^\[[A-Z0-9_.]+\] *", "", plain).strip(" ;.")
@@ -237,7 +237,7 @@ SPARKS_GEOMETRY: type = getattr(T, "GeometryType", type(None))
 
 
 def _no_arrow(kind: str) -> str:
-    """Sentence on a type whose values Spark does not pass to Python, with the way out."""
+    """Error message for a type with values that Spark does not pass to Python, with a workaround."""
     out = "index a function of it whose values are numbers, texts or times"
     if kind.startswith("interval") and "day" not in kind:
         out = "index the number of its months, such as extract(YEAR FROM i) * 12 + extract(MONTH FROM i)"

@@ -1,8 +1,9 @@
 """Catalog of the datasets of a driver, with their stores and the snapshots read so far.
 
-A dataset is identified by the URI of its root. Metadata in ``<root>/_geoskip`` are always found; those in a user's
-store (``metadata=``, ``store=``) once a handle of it was made in this driver, if there are none elsewhere. A choice
-between several stores must be explicit: making a handle never changes the store that queries and other handles use.
+A dataset is identified by the URI of its root. Metadata in ``<root>/_geoskip`` are always used. Those in a user's store
+(``metadata=``, ``store=``) are used after a handle with this store was created in this driver, unless another store has
+metadata. A choice between several stores must be explicit: creating a handle never changes the store that queries and
+other handles use.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ FOLDER = "_geoskip"
 KEYS = "spark.geoskip.encryption.keyRing"
 _MOST_SNAPSHOTS = 64
 _MOST_OF_ONE = 2
-"""The newest snapshot, and the one before it, which a query may be using."""
+"""Number of cached snapshots of a log: the newest, and the previous one, which a query may be using."""
 
 
 class DatasetCatalog:
-    """Stores by the roots of datasets, and snapshots by identity and number."""
+    """Stores by the roots of datasets, and cached snapshots by identity, number and time."""
 
     def __init__(self) -> None:
         self._stores: dict[str, Store] = {}
         """Stores of users."""
         self._snapshots: OrderedDict[str, tuple[Snapshot, Encryption | None]] = OrderedDict()
-        """Snapshots by their keys, with the keys that they were read with: other keys read other indexes."""
+        """Snapshots by :func:`key_of`, with the encryption keys they were read with: others decrypt other indexes."""
         self._defaults: dict[str, Store] = {}
         """Stores in the datasets' own folders."""
         self._callbacks: dict[str, Callable[[], None]] = {}
         self._last_known: dict[str, tuple[Store, float, str]] = {}
         self._renewed: dict[str, int] = {}
         self.encryption: Encryption | None = None
-        """Keys that encrypted metadata are read with where no handle brought others."""
+        """Keys for reading encrypted metadata, unless a handle has its own."""
         self._keys_from: str | None = None
         self._lock = threading.Lock()
 
@@ -56,16 +57,16 @@ class DatasetCatalog:
                 del self._stores[root]
 
     def register_default(self, root: str, store: Store, *, complete: bool = False) -> bool:
-        """Use a store unless another one holds metadata of the dataset; return whether it is used.
+        """Use a store unless another one has metadata of the dataset; return whether it is used.
 
-        Of two stores of one location the first with keys stays, unless the keys of this one read everything.
+        Of two stores with the same location the first one with keys is kept, unless the new one is ``complete``.
 
         Parameters
         ----------
         root, store
             The root of the dataset, and the store.
         complete
-            Whether everything could be read with the store's keys.
+            True if all metadata could be read with the keys of the store.
         """
         current = self.store(root)
         if not _is_same(current, store):
@@ -77,21 +78,21 @@ class DatasetCatalog:
         return True
 
     def another(self, root: str, store: Store) -> Store | None:
-        """Store with indexes of the dataset at ``root`` that queries use instead of this one, or None."""
+        """The store with indexes of the dataset that queries use instead of this one, or None."""
         current = self.store(root)
         if _is_same(current, store):
             return None
         try:
             found = latest_snapshot(current)
             return current if found is not None and found.header.has_indexes else None
-        except MetadataError:  # it may hold some
+        except MetadataError:  # it may have some
             return current
 
     def read_keys(self, location: str | None, *, again: bool = False) -> None:
-        """Read encrypted metadata with the key ring at a place.
+        """Read encrypted metadata with the key ring at a location.
 
-        A place is the path of a file, or ``env:`` and a variable's name. The place that was read last is read again
-        only with ``again``. Raises InvalidSpecificationError.
+        A location is the path of a file, or ``env:`` and a variable's name. The location that was read last is read
+        again only with ``again``. Raises InvalidSpecificationError.
         """
         if location and (again or location != self._keys_from):
             name = location.removeprefix("env:")
@@ -121,12 +122,12 @@ class DatasetCatalog:
         return root in self._stores
 
     def roots(self) -> tuple[str, ...]:
-        """Roots of all datasets met so far."""
+        """Roots of all datasets used so far."""
         with self._lock:
             return tuple(dict.fromkeys([*self._defaults, *self._stores]))
 
     def notify(self, root: str, callback: Callable[[], None] | None) -> None:
-        """Call ``callback``, which must return at once, for each query of a dataset; None ends that."""
+        """Call ``callback``, which must return at once, for each query of a dataset; None removes it."""
         with self._lock:
             self._callbacks.pop(root, None)
             if callback is not None:
@@ -135,9 +136,9 @@ class DatasetCatalog:
     def snapshot(self, root: str, *, age: float = 0.0) -> Snapshot | None:
         """Latest snapshot of the dataset at ``root``, or None.
 
-        Of a store on another machine, the snapshot that was the latest up to ``age`` seconds ago serves, unless a verb
-        of this driver has made another since. An older snapshot is sound: it knows fewer files. Raises MetadataError,
-        also where a user's store has no snapshot: it may have lost it.
+        For a store on another machine, this may be the snapshot that was the latest up to ``age`` seconds ago, unless a
+        verb of this driver has committed another since. An older snapshot is sound: it has metadata of fewer files, and
+        the others are read. Raises MetadataError, also if a user's store has no snapshot, since it may be lost.
         """
         if (callback := self._callbacks.get(root)) is not None:
             callback()
@@ -180,9 +181,9 @@ class DatasetCatalog:
         return loaded
 
     def renew(self, root: str) -> None:
-        """Read the latest snapshot of the dataset at ``root`` again.
+        """Drop the cached latest snapshot of the dataset at ``root``, so that it is read again.
 
-        Where an older state of the metadata was restored, another snapshot had its number before.
+        If an older state of the metadata was restored, another snapshot may have had its number before.
         """
         store = self.store(root)
         with self._lock:
@@ -203,16 +204,16 @@ class DatasetCatalog:
 
 
 def key_of(snapshot: Snapshot) -> str:
-    """Key of a snapshot, also on the Java side; without a space.
+    """Key of a snapshot, without spaces; also used on the Java side.
 
-    It holds the time, since a number is given twice where an older state of the metadata was restored.
+    It includes the time, since numbers are reused after an older state of the metadata was restored.
     """
     header = snapshot.header
     return f"{header.identity}:{header.number}:{zlib.crc32(header.created.encode('utf-8', 'replace'))}"
 
 
 def _is_same(one: Store, other: Store) -> bool:
-    """Test whether two stores have one location, maybe with different keys."""
+    """Test whether two stores have the same location, possibly with different keys."""
     if one is other or type(one) is not type(other) or one.location != other.location:
         return one is other
     try:

@@ -1,8 +1,8 @@
 """Draw arguments of SQL functions, as columns and as literals, and simplify counter-examples.
 
-A Spark job costs too much for Hypothesis's shrinker, which tries one case after the other. One job evaluates the
-function for some hundred simple rows, drawn near those of the loss and at random; the simplest row that is lost, for
-the simplest literal to compare with, is shown.
+A Spark job costs too much for Hypothesis's shrinker, which tries one case after the other. Instead, one job evaluates
+the function for some hundred simple rows, drawn near the lost rows and at random; the result is the simplest lost row
+with the simplest literal to compare with.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from geoskip.registry.functions import CATALYST
 from geoskip.spark.analysis import without_error_log
 
 _MOST = 3
-"""Combinations of argument types that are tried."""
+"""Maximum number of combinations of argument types to try."""
 _GUESSED = ("string", "double", "bigint", "date", "timestamp_ntz", "boolean")
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument: its columns, and the SQL that forms it of these, or of constants (``{}``)."""
+    """One argument: its columns, and a SQL template (``{}``) that computes it from these or constants."""
 
     names: tuple[str, ...]
     samples: tuple[Sample, ...]
@@ -48,11 +48,11 @@ class Argument:
 
     @property
     def sql(self) -> str:
-        """The argument over columns."""
+        """SQL of the argument over its columns."""
         return self.form.format(*self.names)
 
     def modest(self) -> Argument:
-        """The argument without the ends of its types, on which some functions fail."""
+        """The argument without the extreme values of its types, on which some functions fail."""
         return replace(self, samples=tuple(sample.modest() for sample in self.samples))
 
     def near(self, constants: Sequence[Any]) -> Argument:
@@ -60,14 +60,14 @@ class Argument:
         return replace(self, samples=tuple(near(sample, constants) for sample in self.samples))
 
     def constant(self, seed: str) -> str:
-        """The argument as a constant."""
+        """SQL of the argument as a random constant."""
         drawn = (samples(sample.strategy, seed, 1)[0] for sample in self.samples)
         literals = (literal_sql(physical_value(v), s.kind) for v, s in zip(drawn, self.samples, strict=True))
         return self.form.format(*literals)
 
 
 def columns_of(arguments: Sequence[Argument]) -> dict[str, Sample]:
-    """The columns that some arguments are formed of, with their values."""
+    """The columns from which some arguments are computed, with samples of their values."""
     return {name: sample for a in arguments for name, sample in zip(a.names, a.samples, strict=True)}
 
 
@@ -86,7 +86,7 @@ def registered_name(
     spark, function, name
         The session, a Python function, UDF object or SQL name, and the SQL name to use, if any.
     rows, returns
-        Samples of arguments and Spark's type of the result, as for check_mapping.
+        Samples of arguments and Spark's type of the result, as for :func:`geoskip.check_mapping`.
     """
     if isinstance(function, str | Function):
         yield name or (function if isinstance(function, str) else function.name)
@@ -102,7 +102,7 @@ def registered_name(
         return
     if hasattr(function, "evalType"):
         spark.udf.register(name, function)
-    else:  # without a type, Spark takes its values as texts
+    else:  # without a type, Spark assumes strings
         spark.udf.register(name, function, subjects_of(function, rows=rows, returns=returns, name=name)[0].returns)
     try:
         yield name
@@ -113,14 +113,14 @@ def registered_name(
 def likely_subjects(
     function: Any, rows: Mapping[str, Any] | Sequence[Any] | None, returns: str | None, name: str
 ) -> list[FunctionUnderTest]:
-    """Return a Python function with likely arguments, near constants in code; else nothing.
+    """Return a Python function with likely arguments, near constants in its code; empty for others.
 
     Parameters
     ----------
     function, name
         A Python function, or anything else, and the SQL name.
     rows, returns
-        Samples of arguments and Spark's type of the result, as for check_mapping.
+        Samples of arguments and Spark's type of the result, as for :func:`geoskip.check_mapping`.
     """
     if isinstance(function, str | Function):
         return []
@@ -132,9 +132,9 @@ def likely_subjects(
 def arguments_for(
     frame_of: Any, name: str, rows: Mapping[str, Any] | Sequence[Any] | None
 ) -> list[tuple[Argument, ...]]:
-    """Combinations of arguments that Spark accepts for a function; MappingError without any.
+    """Combinations of arguments that Spark accepts for a function; raises MappingError if there are none.
 
-    ``frame_of`` returns the DataFrame of some arguments' columns.
+    ``frame_of`` returns the DataFrame with the columns of some arguments.
     """
     fitting: list[tuple[Argument, ...]] = []
     for arguments in _candidates(name, rows):
@@ -184,7 +184,7 @@ _DISTANCES = Sample("double", st.integers(0, 3_000).map(lambda hundredths: hundr
 
 
 def _forms(column: str, sample: Sample, word: Any) -> Iterator[Argument]:
-    """An argument as it is, and WKB as a geometry first."""
+    """The argument for a column; for WKB first a geometry computed from it."""
     if word in ("points", "polygons"):
         yield _spatial(column, word)
     yield Argument((column,), (sample,))
@@ -215,7 +215,7 @@ def evaluate_texts(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
 
 
 def spellings_of(name: str) -> tuple[str, ...]:
-    """The names that a function's calls have after analysis: its own, or Spark's other spelling."""
+    """The names of a function's calls after analysis: its own, or Spark's other spelling."""
     plain = name.lower().rpartition(".")[2].strip("`")
     return (plain, SPELLINGS.get(plain, plain))
 
@@ -223,7 +223,7 @@ def spellings_of(name: str) -> tuple[str, ...]:
 def indexed_expressions(
     arguments: Sequence[Argument], rows: Mapping[str, list[Any]], predicates: Sequence[Predicate]
 ) -> Iterator[IndexedExpression]:
-    """The expressions that indexes may be over: the columns, and the geometries formed of WKB."""
+    """The expressions to index: the columns, and the geometries computed from WKB."""
     for argument, predicate in zip(arguments, predicates, strict=True):
         arrays = [pa.array(rows[n], s.arrow) for n, s in zip(argument.names, argument.samples, strict=True)]
         if len(argument.names) == 1 and argument.form != "{}":
@@ -241,14 +241,14 @@ def literal_sql(value: Any, kind: str) -> str:
 
 
 def sql_of(condition: Predicate, call: Call, text: str) -> str:
-    """A condition over a call, whose SQL is given, as SQL."""
+    """SQL of a condition over a call, given the SQL of the call."""
     found = sql_text(transform(condition, lambda node: Column(f"({text})") if node == call else node))
     assert found is not None
     return found
 
 
 def argument_values(arguments: Sequence[Argument], rows: Mapping[str, list[Any]], kind: str) -> list[Any]:
-    """The values of the arguments that are of a type."""
+    """The values of the arguments of a type."""
     plain = [a for a in arguments if len(a.names) == 1 and a.sql == a.names[0] and a.samples[0].kind == kind]
     return [value for argument in plain for value in rows[argument.names[0]]]
 
@@ -256,13 +256,13 @@ def argument_values(arguments: Sequence[Argument], rows: Mapping[str, list[Any]]
 Row = tuple[Any, ...]
 Evaluation = tuple[dict[str, IndexedExpression], pa.Table]
 Evaluate = Callable[[Mapping[str, list[Any]], Sequence[str]], Evaluation | None]
-"""From rows, by column, and SQL texts to the expressions for indexes and a column a text; None where Spark fails."""
+"""Map rows by column and SQL texts to expressions to index and a column for each text; None if Spark fails."""
 _ROWS, _LITERALS, _DRAWN = 300, 60, 40
 
 
 @dataclass(frozen=True)
 class LosingFile:
-    """A file that is wrongly skipped: the condition over ``call``, and Spark's ``node``."""
+    """A file that is wrongly skipped, with the condition over ``call`` and Spark's ``node`` for it."""
 
     candidate: Candidate
     condition: Predicate
@@ -289,7 +289,7 @@ class LosingFile:
         return {name: [row[place] for row in self.rows] for place, name in enumerate(self.samples)}
 
     def clause(self) -> Clause | None:
-        """The clause of the candidate; None if it does not take the literal."""
+        """The clause of the candidate; None if it does not support the literal."""
         try:
             clause = self.candidate.ask(normalise(self.node))
         except Exception:
@@ -297,7 +297,7 @@ class LosingFile:
         return clause if isinstance(clause, Clause) else None
 
     def literal(self) -> Literal | None:
-        """The literal that the function is compared with, if Spark has left it as it was."""
+        """The literal that the function is compared with, if Spark has not changed it."""
         parts = (part.child if isinstance(part, Not) else part for part in (self.condition, normalise(self.node)))
         match tuple(parts):
             case (Comparison(_, _, Literal() as ours), Comparison(_, _, Literal() as theirs)):
@@ -305,7 +305,7 @@ class LosingFile:
         return None
 
     def compared_with(self, value: Any) -> LosingFile:
-        """The same with another literal."""
+        """The same file with another literal in the condition."""
 
         def replace_value(node: Predicate) -> Predicate:
             if isinstance(node, Not):
@@ -318,7 +318,7 @@ class LosingFile:
 
 
 def shrunk(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
-    """The simplest row that is lost, else the file as it was found, as a counter-example."""
+    """The simplest lost row as a counter-example, or else the original file."""
     wide = replace(loss, rows=tuple(_simple_rows(loss)))
     evaluation = evaluate(wide.columns, [loss.query, loss.function])
     losses = list(_losses(wide, evaluation)) if evaluation is not None else []
@@ -340,7 +340,7 @@ def _simple_rows(loss: LosingFile) -> Iterator[Row]:
 
 
 def _losses(loss: LosingFile, evaluation: Evaluation) -> Iterator[LosingFile]:
-    """The single rows that are lost, for the condition and for simpler literals in it."""
+    """Files of one lost row each, for the condition and for simpler literals in it."""
     expressions, table = evaluation
     matching, values = (column.combine_chunks() for column in table.columns)
     truth = np.asarray(matching.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
@@ -355,7 +355,7 @@ def _losses(loss: LosingFile, evaluation: Evaluation) -> Iterator[LosingFile]:
             variants.append((variant, truth_of(variant.condition, variant.call, results)))
     try:
         metadata = metadata_of(loss.candidate.indexes, expressions, [[row] for row in range(len(values))])
-    except Exception:  # a simpler value may be none that the index takes
+    except Exception:  # the index may not support a simpler value
         return
     for variant, matches in variants:
         clause = variant.clause()
@@ -365,12 +365,12 @@ def _losses(loss: LosingFile, evaluation: Evaluation) -> Iterator[LosingFile]:
 
 
 def _simplest(values: Sequence[Any]) -> list[Any]:
-    """The distinct values that equal themselves, the shortest first."""
+    """The distinct values without NaN, the shortest first."""
     return sorted({repr(value): value for value in values if value == value}.values(), key=size_of)
 
 
 def size_of(value: Any) -> int:
-    """The number of characters of a value as a text, of a geometry as WKT."""
+    """The number of characters of a value as text; a geometry as WKT."""
     if isinstance(value, tuple):
         return sum(map(size_of, value))
     shape = geometry_of(value)

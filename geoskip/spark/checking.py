@@ -1,8 +1,8 @@
-"""Checks through Spark: its own functions, those of the JVM and of Sedona, and any named one.
+"""Check mappings with Spark: of its built-in functions, of the JVM and Sedona, and of named functions.
 
 Rows are written to one small Parquet file. Spark evaluates the function for each of them, with some arguments constant,
-and its optimizer turns the conditions into the form that the rule meets in a query; the JVM keeps them, as the
-evaluation of single values needs them. Files are then formed and judged as without Spark (:mod:`geoskip.checking`).
+and its optimizer converts the conditions to the form that the rule gets in a query; the JVM keeps these for the
+evaluation of single values. Files are then generated and checked as without Spark (:mod:`geoskip.checking`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from geoskip.spark.session import disabled, java
 _ROWS = 60
 _CONSTANTS = 4
 _EVALUATED = 20
-"""Calls of constants that an evaluator is compared for."""
+"""Number of calls with constants for which an evaluator is compared with Spark."""
 
 
 def check(
@@ -72,7 +72,7 @@ def check(
     seed: int,
     returns: str | None = None,
 ) -> MappingCheck:
-    """Check a function by its name in a session; a function without one is registered meanwhile.
+    """Check a function by its name in a session; a function without one is registered temporarily.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def check(
 
 @dataclass(frozen=True)
 class _JvmConditions:
-    """Conditions that the JVM keeps under a number: predicates and evaluator."""
+    """Conditions that the JVM keeps under a number, with their predicates and evaluator."""
 
     predicates: list[Predicate]
     evaluator: SparkEvaluator
@@ -135,16 +135,16 @@ class _FunctionTrial:
     def search(
         self, rows: Mapping[str, Any] | Sequence[Any] | None, indexes: Sequence[Index], deadline: float
     ) -> CounterExample | None:
-        """Search for a counter-example among likely arguments; None where none is found.
+        """Search for a counter-example among likely arguments; None if none is found.
 
         Parameters
         ----------
         rows
-            The values of arguments, as of :func:`geoskip.check_mapping`.
+            The values of arguments, as for :func:`geoskip.check_mapping`.
         indexes
-            Indexes to try; none for all that fit.
+            Indexes to try; if empty, all that fit.
         deadline
-            When to end, by the clock of ``time.monotonic``, once all arguments were tried.
+            The time of ``time.monotonic`` at which to end, after all arguments were tried once.
         """
         given: list[Any] = [subject.arguments for subject in self.subjects] or [rows]
         combinations = [some for one in given for some in arguments_for(self._frame, self.name, one)]
@@ -160,7 +160,7 @@ class _FunctionTrial:
         return None
 
     def _near_constants(self, arguments: tuple[Argument, ...], deadline: float) -> tuple[Argument, ...]:
-        """Arguments near the constants in the code of the mappings of a function that is known by its name."""
+        """Arguments near the constants in the code of the mappings of a function."""
         call = self._call(self._frame(arguments), self._sql([a.sql for a in arguments]), deadline)
         rules = [] if call is None else [mapping.rule for mapping in current().rules_of(call)]
         return tuple(argument.near(constants_of(rules)) for argument in arguments)
@@ -176,7 +176,7 @@ class _FunctionTrial:
         return self.spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(path))  # Spark 3.5 needs it
 
     def _rows(self, arguments: Sequence[Argument], *, nulls: bool = True) -> dict[str, list[Any]]:
-        """Values of the arguments' columns, most of the rows at the edges of what constants in code bound."""
+        """Values of the arguments' columns, most of them near the constants in the function's code."""
         columns = columns_of(arguments)
         constants, seed = self.subjects[0].constants if self.subjects else (), next(self.seeds)
         rows = samples(rows_of(columns, constants), seed, _ROWS)
@@ -186,7 +186,7 @@ class _FunctionTrial:
         return {name: [row[name] for row in rows] for name in columns}
 
     def _workable(self, arguments: Sequence[Argument], text: str) -> tuple[dict[str, list[Any]], DataFrame]:
-        """Rows for which Spark evaluates the call, if there are any: one row that fails makes the query fail."""
+        """Rows for which Spark evaluates the call, if found: one failing row makes the query fail."""
         modest = [argument.modest() for argument in arguments]
         for some, nulls in ((arguments, True), (modest, True), (modest, False)):
             rows = self._rows(some, nulls=nulls)
@@ -196,7 +196,7 @@ class _FunctionTrial:
         return rows, frame
 
     def _calls(self, arguments: Sequence[Argument]) -> Iterator[str]:
-        """The call over columns, and with every choice of constants that leaves a column."""
+        """The call over columns, and with constants for some arguments, but not all."""
         yield self._sql([a.sql for a in arguments])
         places = range(len(arguments))
         for count in range(1, len(arguments)):
@@ -210,7 +210,7 @@ class _FunctionTrial:
         return f"{self.name}({', '.join(arguments)})"
 
     def _values(self, frame: DataFrame, texts: Sequence[str]) -> list[FunctionResults | None]:
-        """Evaluate SQL texts for each row; None for a text on which Spark fails."""
+        """Evaluate SQL texts for each row; None for a text for which Spark fails."""
         geometry = self._kind(frame, texts[0]) == "geometry"
         plain = [f"ST_AsBinary({text})" if geometry else text for text in texts]
         table = evaluate_texts(frame, plain)
@@ -286,7 +286,7 @@ class _FunctionTrial:
             java(self.spark).geoskip.release(held.number)
 
     def _own_call(self, condition: Predicate) -> Call:
-        """The call of the function; an error where Spark has put something else in its place."""
+        """The call of the function; raises an error if Spark has replaced it by something else."""
         call = normalise(condition)
         if not isinstance(call, Call) or call.name.lower() not in spellings_of(self.name):
             raise MappingError(
@@ -300,7 +300,7 @@ class _FunctionTrial:
         expressions: Sequence[IndexedExpression], rows: Mapping[str, list[Any]], indexes: Sequence[Index],
         queries: Sequence[_SqlCondition], predicates: Sequence[Predicate],
     ) -> LosingFile | None:  # fmt: skip
-        """A file that is lost by a query."""
+        """A file that is wrongly skipped by a query, or None."""
         candidates = candidates_for(call, expressions, indexes, self.tally)
         if not candidates:
             return None
@@ -339,7 +339,7 @@ class _FunctionTrial:
         if call is None or not (declared := current().constants_of(call)):
             return None
         if any(argument.form != "{}" for argument in arguments):
-            return None  # another function evaluates them
+            return None  # these arguments are results of another function
         kinds = [sample.kind for a in arguments for sample in a.samples]
         columns = [samples(s.strategy, next(self.seeds), _EVALUATED) for a in arguments for s in a.samples]
         rows = list(zip(*columns, strict=True))
@@ -388,7 +388,7 @@ class _FunctionTrial:
         return None
 
     def _call(self, frame: DataFrame, text: str, deadline: float) -> Call | None:
-        """A call as the rule meets it; None if Spark has replaced it."""
+        """A call as the rule gets it; None if Spark has replaced it."""
         held = self._jvm_conditions(frame, [text], deadline)
         java(self.spark).geoskip.release(held.number)
         (predicate,) = held.predicates

@@ -1,7 +1,7 @@
 """Spark Connect server in a driver with geoskip, so that queries of its clients skip files.
 
-A client of Spark Connect has no optimizer. The server's sessions are made of the driver's own one: they share its
-extensions, which the rule and the statements on skipping indexes belong to.
+A client of Spark Connect has no optimizer. The server's sessions are derived from the driver's session and share its
+extensions, including the rule and the statements on skipping indexes.
 """
 
 from __future__ import annotations

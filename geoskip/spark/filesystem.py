@@ -5,22 +5,22 @@ Files that pyarrow opens are first copied to a local cache; they are immutable a
 *Exclusive creation*, by which one of two writers wins, depends on the file system:
 
 ========================= ============================================================================================
-S3A                       an object is put on the condition that there is none: see below
-Google (gs)               creating without overwriting promises it, and shows a file once it is complete
-HDFS, Ozone, Azure (abfs) the bytes are written to a hidden name, which is then renamed: that fails where the file
-                          exists, and neither a crash nor a reader leaves or sees half of an entry
-a mount table (ViewFs)    as HDFS; files of this machine by a hard link, as in local folders, since a local rename is
+S3A                       a conditional put, which fails if the object exists: see below
+Google (gs)               creation without overwriting is exclusive, and a file is visible only when it is complete
+HDFS, Ozone, Azure (abfs) the bytes are written to a hidden file, which is then renamed: this fails if the target
+                          exists, and there are no incomplete entries, neither for readers nor after a crash
+a mount table (ViewFs)    as HDFS; files on this machine by a hard link, as in local folders, since a local rename is
                           not exclusive
-any other                 unknown: the file is created without overwriting and read again, which shows most lost races,
-                          and a warning says that one process at a time should write
+any other                 unknown: the file is created without overwriting and read again, which detects most lost
+                          races, and a warning recommends that only one process at a time writes
 ========================= ============================================================================================
 
-*S3.* ``create(overwrite=false)`` of S3A, Hadoop's client, looks for an object and then puts its own: two writers may
-both find none, and the later one replaces the object of the earlier. The stores themselves can put an object on the
-condition that there is none (``If-None-Match: *``; Amazon's since 2024), so S3A's own client, with its credentials and
-its encryption, sends that request. A store that does not know the condition may ignore it silently; hence the first
-object of a process in a bucket is put twice, and the second put must be refused. Where it is not refused, no creation
-is exclusive, and a warning says so once.
+*S3.* ``create(overwrite=false)`` of S3A, Hadoop's client, checks for an object and then puts its own: two writers may
+both find none, and the later one overwrites the object of the earlier. S3 itself has conditional puts
+(``If-None-Match: *``; Amazon since 2024), so this request is sent with S3A's own client, its credentials and its
+encryption. A store without this feature may ignore the condition silently. Hence the first object of a process in a
+bucket is put twice, and the second put must be refused. If it is not, no creation is exclusive, and a warning is issued
+once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CREATES_EXCLUSIVELY = frozenset(["gs"])
 _PATH = "org.apache.hadoop.fs.Path"
 _CHUNK = 8 << 20
 _MOST_COPIED = 2 << 30
-"""Bytes of copies beyond which the least recently used are removed; they are copied again when needed."""
+"""Total bytes of copies above which the least recently used are removed; they are copied again when needed."""
 
 
 class HadoopFolder:
@@ -110,12 +110,12 @@ class HadoopFolder:
         try:
             return put_new(SparkContext._active_spark_context._gateway, system, path, data)  # type: ignore[union-attr]
         except FileExistsError:
-            if self._holds(name, data):  # the client has sent the request twice
+            if self._holds(name, data):  # the client has repeated its own request
                 return True
             raise
 
     def _create_and_check(self, system: Any, path: Any, name: str, data: bytes) -> None:
-        """Create a file where creation is not exclusive."""
+        """Create a file on a file system without exclusive creation."""
         if system.exists(path):
             raise self._exists_error(path)
         warn_of(str(system.getUri().toString()))
@@ -160,7 +160,7 @@ class HadoopFolder:
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[Any, Any]]:
-        """JVM, and the session's client of the file system, whose exceptions become OSErrors in the block."""
+        """Context with the JVM and the session's client of the file system; its exceptions become OSError."""
         spark: Any = SparkSession._instantiatedSession
         if spark is None:
             raise OSError(f"{self.location} is reached through Spark's client, and there is no session")
@@ -174,14 +174,14 @@ class HadoopFolder:
 
 @functools.lru_cache(maxsize=8)
 def _class(jvm: Any, name: str) -> Any:
-    """Java class by its name, cached: Py4J would look up each part of the name in the JVM each time."""
+    """Java class by its name, cached, since Py4J looks up each part of a name in the JVM."""
     return functools.reduce(getattr, name.split("."), jvm)
 
 
 def _names(jvm: Any, statuses: Any) -> list[str]:
-    """Names in a listing, passed as one text: a call for each would cost more than the listing."""
+    """Names in a listing, passed as one text, since one call for each would cost more than the listing."""
     predef = _class(jvm, "scala.Predef")
-    plain = _class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")  # S3A's are of a class of its own
+    plain = _class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")  # S3A has its own subclass
     listed = predef.genericWrapArray(statuses).toArray(_class(jvm, "scala.reflect.ClassTag").apply(plain))
     paths = _class(jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths(listed)
     joined = str(predef.genericWrapArray(paths).mkString("\0"))
@@ -262,13 +262,13 @@ _CONDITION = ("If-None-Match", "*")
 _TAKEN = (409, 412)
 _CONFLICT = 409
 _PAUSES = (0.1, 0.4, 1.6)
-"""Seconds before each retry of a put that conflicted with another one: it may be that neither succeeded."""
+"""Seconds before each retry of a put that conflicted with another one, since neither may have succeeded."""
 _UNKNOWN = 501
 _UNKNOWN_CODES = ("InvalidArgument", "NotImplemented")
-"""Error codes with status 400 of servers that do not know the condition."""
+"""Error codes with status 400 of servers that do not support the condition."""
 
 _heeds: dict[str, bool] = {}
-"""Whether the store obeys the condition, by bucket."""
+"""True if the store supports the condition, by bucket."""
 _warned: set[str] = set()
 _warning = threading.Lock()
 
@@ -280,7 +280,7 @@ def is_s3a(system: Any) -> bool:
 
 
 def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
-    """Put an object if there is none; False, and nothing put, where the store does not know the condition.
+    """Put an object if there is none; returns False, without a put, if conditions are not supported.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
     Raises
     ------
     FileExistsError
-        Where the object exists.
+        If the object exists.
     Py4JJavaError
         For any other failure.
     """
@@ -304,10 +304,10 @@ def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
         time.sleep(pause)
         status = _put(gateway, system, path, data)
     if status == _UNKNOWN:
-        _heeds[bucket] = False  # the unconditional way, which follows, warns
+        _heeds[bucket] = False  # the caller then creates the file unconditionally, with a warning
         return False
     if bucket not in _heeds and status is None:
-        with suppress(Py4JJavaError):  # the object exists already: the next one will show
+        with suppress(Py4JJavaError):  # the object was created; the next creation tests again
             _heeds[bucket] = _put(gateway, system, path, data) in _TAKEN
             if not _heeds[bucket]:
                 warn_of(bucket)
@@ -317,7 +317,7 @@ def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
 
 
 def warn_of(place: str) -> None:
-    """Warn once that a location has no exclusive creation."""
+    """Warn once for a location without exclusive creation."""
     with _warning:
         if place in _warned:
             return
@@ -330,7 +330,7 @@ def warn_of(place: str) -> None:
 
 
 def _put(gateway: Any, system: Any, path: Any, data: bytes) -> int | None:
-    """Status that a conditional PUT was refused with, None where the object was put."""
+    """Put an object conditionally; returns the status of the refusal, or None on success."""
     try:
         client = system.getS3AInternals().getAmazonS3Client("geoskip creates an entry of its log")
         request, body = _request(gateway, system, client.getClass().getClassLoader(), path, data)
@@ -347,7 +347,7 @@ def _put(gateway: Any, system: Any, path: Any, data: bytes) -> int | None:
 
 
 def _status(error: Py4JJavaError) -> int | None:
-    """Status of a refusal: that the condition does not hold, or is unknown; None for any other failure."""
+    """Status of a refusal, as the object exists or the condition is unsupported; None for other failures."""
     try:
         status = int(error.java_exception.statusCode())
         code = str(error.java_exception.awsErrorDetails().errorCode())
@@ -359,7 +359,7 @@ def _status(error: Py4JJavaError) -> int | None:
 
 
 def _request(gateway: Any, system: Any, loader: Any, path: Any, data: bytes) -> tuple[Any, Any]:
-    """Request as S3A makes it, with the condition; and its body."""
+    """S3A's put request with the condition added, and its body."""
     key = str(path.toUri().getPath()).lstrip("/")
     made = system.getRequestFactory().newPutObjectRequestBuilder(key, None, len(data), False)
     further = made.overrideConfiguration()
@@ -374,7 +374,7 @@ def _request(gateway: Any, system: Any, loader: Any, path: Any, data: bytes) -> 
 
 
 def _static(gateway: Any, loader: Any, name: str, method: str, *arguments: Any) -> Any:
-    """Result of a static method; its class may be on the class path of the user's jars alone."""
+    """Call a static method of a class that may be visible only to the class loader of the user's jars."""
     named = (found for found in loader.loadClass(name).getMethods() if found.getName() == method)
     chosen = next(found for found in named if found.getParameterCount() == len(arguments))
     given = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))

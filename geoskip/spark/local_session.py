@@ -1,4 +1,4 @@
-"""A session for one command: the active one, else a new one that writes its output to a file."""
+"""A session for one command: the active one, or a new one with its output in a file."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def local_session(
     config
         Spark's settings.
     sedona
-        Brings Sedona's jar.
+        True adds Sedona's jar.
 
     Raises
     ------
     EnvironmentProblem
-        Where Spark does not start; names the file with what it printed.
+        If Spark does not start; the message names the file with its output.
     """
     _silence_error_log()
     active = SparkSession.getActiveSession()
@@ -76,7 +76,7 @@ def local_session(
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of a block: a JVM whose launch is interrupted runs on by itself."""
+    """Delay Ctrl-C until the end of a block, since an interrupted launch would leave the JVM running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -89,20 +89,20 @@ def _interrupted_later() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is note:  # and not that of Spark's context, which cancels jobs
+        if signal.getsignal(signal.SIGINT) is note:  # not the handler of Spark's context, which cancels jobs
             signal.signal(signal.SIGINT, before)
     if waiting:
         raise KeyboardInterrupt
 
 
 def reason_printed(text: str) -> str | None:
-    """Reason why Spark did not start, in what it printed; None where there is none."""
+    """Reason in Spark's output why it did not start, or None."""
     found = re.search(r'^Exception in thread "main" [\w.$]+: (.+)$|Reason: (All masters are .+)$', text, re.MULTILINE)
     return found and (found[1] or found[2]).strip()
 
 
 def _silence_error_log() -> None:
-    """Let PySpark 4 write no JSON about errors to standard error, beside raising them."""
+    """Stop PySpark 4 from writing errors as JSON to standard error in addition to raising them."""
     with suppress(ImportError):
         from pyspark.logger import PySparkLogger
 
@@ -111,7 +111,7 @@ def _silence_error_log() -> None:
 
 @contextmanager
 def _error_output_in(descriptor: int) -> Iterator[None]:
-    """Processes started in the block write errors to a file; this one's go where they went."""
+    """Redirect standard error of processes started in the block to a file, but not that of this process."""
     before = os.dup(2)
     with os.fdopen(before, "w", buffering=1, errors="backslashreplace") as own, redirect_stderr(own):
         os.dup2(descriptor, 2)
@@ -130,5 +130,5 @@ def sentence_of(error: BaseException) -> str | None:
 
 
 def schema_of(text: str) -> StructType:
-    """Schema of Spark's that metadata record as JSON."""
+    """Spark's schema from the JSON in the metadata."""
     return StructType.fromJson(json.loads(text))

@@ -1,4 +1,4 @@
-"""Reports of executed queries, from the scans of their plans, never from the decisions of the rule."""
+"""Reports of queries, computed from the scans of their plans, never from the decisions of the rule."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from geoskip.spark.session import bridge, check_session, java
 
 _SEED = 0
 _SHUFFLED = 1 << 30
-"""Bytes of a scan: of a larger one the first rows are taken, since random ones would need all of it."""
+"""Bytes of a scan above which the first rows are used instead of random ones, which would read all of it."""
 
 
 def report(df: DataFrame) -> Report:
-    """Report of the files that a DataFrame's query read, or will read where it was not run yet.
+    """Report of the files that a DataFrame's query has read, or will read if it was not run yet.
 
     The plan is the DataFrame's own: ``df.show()`` and ``df.count()`` run other plans, which are in :func:`reports`,
     but decide on the same files.
@@ -33,7 +33,7 @@ def report(df: DataFrame) -> Report:
 
 
 def _report_of(df: DataFrame, call: str) -> Report:
-    """Report of a DataFrame; raises InvalidSpecificationError, in the name of a call, for another object."""
+    """Report of a DataFrame; for another object raises InvalidSpecificationError that names the ``call``."""
     if not isinstance(df, DataFrame):
         raise InvalidSpecificationError(
             f"{call} is about a DataFrame of Spark's, got {type(df).__module__}.{type(df).__qualname__}; "
@@ -42,7 +42,7 @@ def _report_of(df: DataFrame, call: str) -> Report:
     check_session(df.sparkSession)
     if df.isStreaming:
         return Report((), ("left alone: a stream; geoskip does not know which rows of a file a micro-batch reads",))
-    await_listeners(df.sparkSession)  # of the query that filled a cache
+    await_listeners(df.sparkSession)  # for the query that filled a cache
     return _report(df.sparkSession, java(df.sparkSession).geoskip.facts(df._jdf.queryExecution()))
 
 
@@ -77,7 +77,7 @@ def _recent(spark: SparkSession) -> list[Any]:
 
 
 def await_listeners(spark: SparkSession) -> None:
-    """Wait until listeners have got all ended queries; in a busy driver the newest may be missing."""
+    """Wait until listeners have got all completed queries; in a busy driver the newest may be missing."""
     with suppress(Py4JJavaError):
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
 
@@ -96,14 +96,14 @@ def _report(spark: SparkSession, facts: Any) -> Report:
 
 
 def _items(items: Any) -> list[Any]:
-    """Items of a Java list: the end of an iteration would be an exception, which costs PySpark much time."""
+    """Items of a Java list by number: iteration ends with an exception, which is slow in PySpark."""
     return [items.get(number) for number in range(items.size())]
 
 
 def _scan(spark: SparkSession, facts: Any) -> Scan:
     try:
         summary = json.loads(facts.summary())
-    except (PySparkException, Py4JJavaError) as error:  # of a table that was dropped since
+    except (PySparkException, Py4JJavaError) as error:  # the table may have been dropped
         why = str(error).strip().partition("\n")[0]
         return Scan("", "", 0, 0, 0, 0, 0.0, (f"its files can no longer be listed: {why}",))
     decided = summary.get("report") or {}
@@ -132,14 +132,16 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
 
 
 def _matching_rows(spark: SparkSession, facts: Any, expressions: Sequence[str], most: int) -> list[tuple[Any, ...]]:
-    """Values of SQL expressions over the matching rows of a scan, which are read again for its picture.
+    """Values of SQL expressions over the matching rows of a scan, read again for its plot.
+
+    The query of this is not reported.
 
     Parameters
     ----------
     spark, facts, expressions
-        The session, the scan on the Java side, and SQL texts over the relation's columns. No report has the query.
+        The session, the scan on the Java side, and SQL texts over the relation's columns.
     most
-        The largest number of rows. There are none, and a warning, where the query fails.
+        The maximum number of rows. If the query fails, there is a warning and no rows.
     """
     try:
         plan = facts.matching()

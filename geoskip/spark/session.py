@@ -1,10 +1,10 @@
 """Create, enable and disable sessions with geoskip.
 
-``enable`` installs one optimizer rule in the live session. The rule cannot be removed, and sessions made by
-``newSession`` share it; the session's conf ``spark.geoskip.enabled`` switches it.
+``enable`` installs one optimizer rule in the running session. The rule cannot be removed, and sessions created by
+``newSession`` share it; the session's setting ``spark.geoskip.enabled`` turns it on and off.
 
-The rule is Java (``jvm``), compiled in the driver by Janino, which comes with every Spark distribution. Its class
-loader's parent is the one that sees the session's jars, so that nothing is put on a class path and nothing is built.
+The rule is written in Java (``jvm``) and compiled in the driver by Janino, which is part of every Spark distribution.
+The parent of its class loader is the loader of the session's jars, so that no class path and no build is needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENABLED = "spark.geoskip.enabled"
 _JAVAS = (17, 21)  # Spark 3.5 and 4.0 fail on Java 24 and newer, Spark 4 on 11 and older
 _PACKAGES = "spark.jars.packages"
 _CONNECT = "pyspark.sql.connect"
-"""Module of the sessions of Spark Connect, whose driver is elsewhere."""
+"""Module of Spark Connect's sessions, which have their driver in another process."""
 
 
 known = DatasetCatalog()
@@ -54,7 +54,7 @@ _lock = threading.Lock()
 
 
 def java(spark: SparkSession) -> JvmBridge:
-    """Java side of the session's driver; compiled and connected once a driver."""
+    """Java side of the session's driver; compiled and connected once for each driver."""
     gateway = spark.sparkContext._gateway
     with _lock:
         found = _connected.get(id(gateway))
@@ -147,7 +147,7 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Raise EnvironmentProblem unless it is a running session whose driver is in this process."""
+    """Raise EnvironmentProblem unless it is a running session with its driver in this process."""
     if hasattr(spark, "_jsparkSession"):
         if spark.sparkContext._jsc is None:
             raise EnvironmentProblem("this session was stopped: make another, as with geoskip.session()")
@@ -191,7 +191,7 @@ def disabled(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def switched(spark: SparkSession, value: str) -> Iterator[None]:
-    """Context with ``spark.geoskip.enabled`` as given, and then as before."""
+    """Context with another value of ``spark.geoskip.enabled``, which is restored at its end."""
     before = spark.conf.get(ENABLED, None)
     spark.conf.set(ENABLED, value)
     try:
@@ -209,10 +209,10 @@ def switched(spark: SparkSession, value: str) -> Iterator[None]:
 def start_session(
     builder: SparkSession.Builder, make: Callable[[], SparkSession], sedona: Sequence[tuple[str, ...]] = ()
 ) -> SparkSession:
-    """Make a session with the first of Sedona's packages that can be resolved.
+    """Create a session with the first of Sedona's packages that can be resolved.
 
-    The JVM resolves packages while it starts, and ends where no repository has one: then Spark is started again with
-    the next. Raises EnvironmentProblem where none can be resolved, and where Java is the reason.
+    The JVM resolves packages while it starts, and exits if no repository has one: then Spark is started again with the
+    next package. Raises EnvironmentProblem if none can be resolved, or if Java is missing or unsuitable.
     """
     given = getattr(builder, "_options", {}).get(_PACKAGES)
     failure: Exception | None = None
@@ -244,7 +244,7 @@ def start_session(
 
 
 def java_problem() -> str | None:
-    """Reason why Spark cannot run on the Java that it would start here, or None."""
+    """Reason why Spark cannot run on the installed Java, or None."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home, "bin/java")) if home else "java"
     needed = "it needs Java 17 or 21"
@@ -277,15 +277,15 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class _TableFormat:
-    """A table format, whose Java is compiled apart: the files of ``jvm`` that begin with its name."""
+    """A table format with its own compilation unit: the files of ``jvm`` that begin with its name."""
 
     name: str
     package: str
-    """Beginning of the names of its classes."""
+    """Prefix of the names of its classes."""
     version: Callable[[Any], str]
-    """Version on the class path of a loader; raises Py4JError where there is none."""
+    """Function that returns the version on the class path of a loader; raises Py4JError if there is none."""
     known: tuple[str, ...]
-    """Beginnings of the versions that geoskip was tried with."""
+    """Prefixes of the versions that geoskip was tested with."""
 
 
 def _delta_version(loader: Any) -> str:
@@ -293,7 +293,7 @@ def _delta_version(loader: Any) -> str:
 
 
 def _iceberg_version(loader: Any) -> str:
-    loader.loadClass("org.apache.iceberg.spark.source.SparkTable")  # Iceberg may be there without Spark's part
+    loader.loadClass("org.apache.iceberg.spark.source.SparkTable")  # Iceberg may lack its Spark module
     build = loader.loadClass("org.apache.iceberg.IcebergBuild")
     return str(
         build.getMethods()[[method.getName() for method in build.getMethods()].index("version")].invoke(None, None)
@@ -314,7 +314,7 @@ _TABLE_FORMATS = (
 class JvmBridge:
     """The Java side of one driver: an instance of ``geoskip.Geoskip``, connected to a Python function.
 
-    The function answers the rule's requests, given the side that asks.
+    The function takes a request of the rule and this Java instance, and returns the answer.
     """
 
     def __init__(self, spark: SparkSession, answer: Callable[[str, Any], str]) -> None:
@@ -343,7 +343,7 @@ class _JavaFunction:
 
 
 def _add_format(spark: SparkSession, geoskip: Any, table_format: _TableFormat) -> None:
-    """Let a table format be touched if its classes are there; its tables are left alone where that fails."""
+    """Enable skipping for a table format if its classes exist; if that fails, its tables are left alone."""
     loader = geoskip.getClass().getClassLoader()
     try:
         version = table_format.version(loader)
@@ -362,7 +362,7 @@ def _add_format(spark: SparkSession, geoskip: Any, table_format: _TableFormat) -
 
 
 def _compile(spark: SparkSession, parent: Any, source: str, simple_name: str) -> Any:
-    """Instance of a class of compiled Java, whose class loader is below another one."""
+    """Compile Java source and return an instance of a class; ``parent`` is the parent class loader."""
     gateway: Any = spark.sparkContext._gateway
     jvm = gateway.jvm
     old = spark.version.startswith("3.")
@@ -370,7 +370,7 @@ def _compile(spark: SparkSession, parent: Any, source: str, simple_name: str) ->
         full = where.format(classic="" if old else "classic.", immutable="" if old else "immutable.")
         source = source.replace(f"@{name}@", full)
     scan = parent.loadClass("org.apache.spark.sql.execution.FileSourceScanExec").getConstructors()[0]
-    types = [kind.getName() for kind in scan.getParameterTypes()]  # each Spark has further ones
+    types = [kind.getName() for kind in scan.getParameterTypes()]  # they depend on Spark's version
     source = source.replace("@ScanParameters@", ", ".join(f"{kind} p{number}" for number, kind in enumerate(types)))
     source = source.replace("@ScanArguments@", ", ".join(f"p{number}" for number in range(len(types))))
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
@@ -382,7 +382,7 @@ def _compile(spark: SparkSession, parent: Any, source: str, simple_name: str) ->
 
 
 def _source(name: str = "") -> str:
-    """The Java files as the one compilation unit that Janino takes: a table format's, or all but those."""
+    """The Java files as one compilation unit for Janino: those of a table format, or all others."""
     formats = tuple(table_format.name for table_format in _TABLE_FORMATS)
     imports: dict[str, None] = {}
     classes: list[str] = []

@@ -22,7 +22,7 @@ from geoskip.spark.workers import is_cluster, way_out, worker_python
 _ON_WORKERS = ("numpy", "pyarrow", "shapely", "rapidfuzz", "pyproj", "geoskip")
 
 Line = tuple[str, str, str, str]
-"""State (``ok``, ``warn`` or ``fail``), subject, text, and the way out."""
+"""State (``ok``, ``warn`` or ``fail``), subject, text, and advice."""
 
 
 def _version(spark: SparkSession) -> Line:
@@ -48,7 +48,7 @@ def _sedona(spark: SparkSession) -> Line:
 
 
 def _workers(spark: SparkSession) -> Line:
-    """Check the packages and the Python of the workers, on each executor that takes a task."""
+    """Check the packages and the Python of the workers, on each executor that gets a task."""
     there = worker_python(spark, _ON_WORKERS)
     why = there.lack_of(_ON_WORKERS)
     if why is None:
@@ -61,7 +61,7 @@ def _workers(spark: SparkSession) -> Line:
 
 
 def _query(spark: SparkSession) -> Line:
-    """Index two files, and check that a query reads one; a cluster may have no folder for them."""
+    """Index two files, and check that a query reads one; not on a cluster, which may lack a shared folder."""
     if is_cluster(spark):
         return "ok", "skipping", "is not tried on a cluster", ""
     with tempfile.TemporaryDirectory() as folder:
@@ -84,4 +84,4 @@ SESSION_CHECKS: tuple[tuple[str, Callable[[SparkSession], Line]], ...] = (
     ("workers", _workers),
     ("skipping", _query),
 )
-"""Checks of a running session by their subjects; one that raises leaves the others as they are."""
+"""Checks of a running session by subject; a check that raises does not affect the others."""

@@ -1,8 +1,8 @@
 """The ``ST_`` functions of a session: Sedona's if its jar is present, else shapely-backed ones.
 
-From the time they are registered, Spark's ``lit`` takes shapely's geometries: ``call_function("ST_Contains",
-lit(polygon), ...)``. A converter of Py4J makes a ``Column`` of a geometry's WKB, read by Sedona's constructor where
-Sedona's jar is there; the shapely-backed functions take WKB.
+After the registration Spark's ``lit`` accepts shapely geometries: ``call_function("ST_Contains", lit(polygon), ...)``.
+A Py4J converter turns a geometry into a literal ``Column`` of its WKB, with Sedona's constructor around it if Sedona's
+jar is present; the shapely-backed functions take WKB.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RELEASES: dict[str, tuple[tuple[str, ...], str | None]] = {
     "1.8.1": (_LINES, "1.8.1-33.1"),
     "1.8.0": (_LINES, "1.8.0-33.1"),
 }
-"""Releases of Sedona, newest first: the Sparks with a jar, and the GeoTools that ST_Transform needs."""
+"""Releases of Sedona, newest first: the versions of Spark with a jar, and of GeoTools that ST_Transform needs."""
 
 
 def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> None:
@@ -72,7 +72,7 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
 
 
 def _is_builtin(spark: SparkSession, name: str) -> bool:
-    """Test whether Spark itself has a function of geometries of this name, switched on."""
+    """Test whether Spark has an enabled built-in geometry function of this name."""
     jvm: Any = spark._jvm
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name.lower())
     if not jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().functionExists(identifier):
@@ -82,8 +82,8 @@ def _is_builtin(spark: SparkSession, name: str) -> bool:
 
 def _pandas_udf(function: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it asks for type hints, which a function of any arity lacks
-        warnings.simplefilter("ignore", FutureWarning)  # of pandas 3, with which these functions are tested
+        warnings.simplefilter("ignore", UserWarning)  # asks for type hints, which variadic functions lack
+        warnings.simplefilter("ignore", FutureWarning)  # on pandas 3, with which these functions are tested
         return pandas_udf(function.vectorised, function.returns, PandasUDFType.SCALAR)
 
 
@@ -109,7 +109,7 @@ def candidates() -> tuple[tuple[str, ...], ...]:
         fitting.insert(0, installed)
     if not fitting:
         raise EnvironmentProblem(_no_jar(line, installed, tuple(releases)))
-    scala = "2.12" if line.startswith("3.") else "2.13"  # of the Spark within PySpark
+    scala = "2.12" if line.startswith("3.") else "2.13"  # of PySpark's Spark
     shaded = [f"org.apache.sedona:sedona-spark-shaded-{line}_{scala}:{release}" for release in fitting]
     tools = [releases.get(release) for release in fitting]
     return tuple(
@@ -119,7 +119,7 @@ def candidates() -> tuple[tuple[str, ...], ...]:
 
 
 def release(spark: SparkSession) -> str:
-    """Release of the jar in the session's ``spark.jars.packages``; "" where it came otherwise."""
+    """Release of Sedona in the session's ``spark.jars.packages``; "" if it is not listed there."""
     requested = re.search(r"sedona-spark-shaded-[^:]+:([^,]+)", spark.conf.get("spark.jars.packages", None) or "")
     return requested[1] if requested else ""
 
@@ -154,7 +154,7 @@ def is_there(spark: SparkSession) -> bool:
 
 
 class _Converter:
-    """Py4J's converter of geometries to literal columns."""
+    """A Py4J converter of geometries to literal columns."""
 
     def can_convert(self, value: Any) -> bool:
         return isinstance(value, BaseGeometry)
@@ -175,7 +175,7 @@ _converter = _Converter()
 
 
 def _register_literals() -> None:
-    """Let Spark's functions take shapely geometries, once a process."""
+    """Make Spark's functions accept shapely geometries, once for each process."""
     global _registered
     if not _registered:
         register_input_converter(_converter, prepend=True)

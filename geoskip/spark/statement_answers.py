@@ -1,7 +1,7 @@
 """Results of statements on skipping indexes, in ``geoskip.sql`` and ``spark.sql``.
 
-A statement is answered by rows with fixed columns, so that Spark's plan of it has a schema before it runs. In
-``spark.sql`` errors are Spark's: the JVM carries the message, not the type.
+A statement returns rows with fixed columns, so that Spark's plan has a schema before it runs. In ``spark.sql`` errors
+are Spark's: the JVM gets the message, not the type.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from geoskip.statements.tokens import Span, error_at
 
 Rows = list[tuple[Any, ...]]
 _FORMATS = ("parquet", "orc", "csv", "json", "text", "avro", "delta", "iceberg", "hudi", "binaryfile")
-"""Formats whose paths may stand where a table may: csv.`/data/log`."""
+"""Formats with paths in place of tables, such as csv.`/data/log`."""
 _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 
 
@@ -87,9 +87,9 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 
 
 def rows_of(spark: SparkSession, statement: SkippingStatement, text: str) -> Rows:
-    """Carry out a statement and return the rows of its answer.
+    """Run a statement and return the rows of its result.
 
-    Errors name statements for what to do, and get a note that shows the place in the text.
+    The advice in errors is given as statements, and a note shows the position in the text.
     """
     try:
         with without_error_log():
@@ -109,7 +109,7 @@ def rows_of(spark: SparkSession, statement: SkippingStatement, text: str) -> Row
 
 
 def _span_of_error(statement: SkippingStatement, message: str) -> Span | None:
-    """Place in the text that an error is about: an index that it names, else the dataset."""
+    """Position of an error in the text: that of an index in its message, or else of the dataset."""
     match statement:
         case CreateStatement(items=items) | DropStatement(which=items) | RestoreStatement(which=items):
             if named := [item.span for item in items if item.text in message]:
@@ -118,28 +118,28 @@ def _span_of_error(statement: SkippingStatement, message: str) -> Span | None:
 
 
 def _drop_indexes(handle: Dataset, statement: DropStatement) -> Sequence[str]:
-    """Names of the indexes that are taken out of use."""
+    """Delete the indexes of a statement, and return their names."""
     names = [item.text for item in statement.which]
     if not statement.if_exists:
         return handle.delete_index(*names)
     with suppress(NotIndexedError):
         return handle.delete_index(*names)
     found: list[str] = []
-    for name in names:  # one of them is not there
+    for name in names:  # one of them does not exist
         with suppress(NotIndexedError):
             found += handle.delete_index(name)
     return found
 
 
 def _error_of_query(text: str, query: Span, message: str, why: str) -> StatementError:
-    """Error of Spark's parser or analyser, which knows the query alone, at the place in the whole text.
+    """Error of Spark's parser or analyser for the query, with the position in the whole statement.
 
     Parameters
     ----------
     text, query
-        The text, and the place of the query in it.
+        The statement, and the span of the query in it.
     message, why
-        What Spark says, and its reason in one sentence.
+        Spark's message, and its reason in one sentence.
     """
     span, found = query, _POSITION.search(message)
     if found:
@@ -195,7 +195,7 @@ def _handle(spark: SparkSession, target: StatementTarget, options: dict[str, Any
 
 
 def _is_path(spark: SparkSession, parts: Sequence[str]) -> bool:
-    """True of a format and a path, unless the catalogue has a table of the name: Spark's own order."""
+    """True for a format and a path, unless the catalog has a table of that name, which Spark prefers too."""
     if len(parts) != 2 or parts[0].lower() not in _FORMATS:
         return False
     return "/" in parts[1] or not spark.catalog.tableExists(".".join(map(quote_if_needed, parts)))
@@ -217,7 +217,7 @@ def _create_indexes(handle: Dataset, statement: CreateStatement) -> Rows:
 
 
 def _build_rows(built: BuildReport) -> Iterator[tuple[Any, ...]]:
-    """A row for each index of a build."""
+    """One row for each index of a build."""
     left_out = [f"without metadata: {path}: {why}" for path, why in list(built.excluded.items())[:10]]
     left_out += [f"{built.pending} files without metadata yet: REFRESH indexes them"] if built.pending else []
     for name in built.indexes:
@@ -246,7 +246,7 @@ def _show_indexes(spark: SparkSession, statement: ShowStatement) -> Iterator[tup
     if not spark.catalog.databaseExists(database):
         raise InvalidSpecificationError(f"there is no database {database}; SHOW DATABASES lists them")
     views: set[str] = set()
-    with suppress(PySparkException):  # of a catalogue that has no views
+    with suppress(PySparkException):  # raised by catalogs without views
         views = {row.viewName for row in spark.sql(f"SHOW VIEWS IN {database}").collect()}
     for table in spark.sql(f"SHOW TABLES IN {database}").collect():
         if table.isTemporary or table.tableName in views:
@@ -255,7 +255,7 @@ def _show_indexes(spark: SparkSession, statement: ShowStatement) -> Iterator[tup
         try:
             found = latest(dataset(spark, table=name).store)
         except (GeoskipError, PySparkException):
-            continue  # of another format, or its files are gone: no index is in use
+            continue  # a table of another format, or without files: no index is in use
         if found is not None:
             yield from _index_rows(name, found)
 
@@ -279,7 +279,7 @@ def _explain_query(spark: SparkSession, statement: ExplainStatement) -> Rows:
 
 
 def _scans(explained: Report) -> Iterator[tuple[Any, ...]]:
-    """A row for each scan, and one for what is read beside files."""
+    """One row for each scan, and one for the notes on the query if there are any, or no scans."""
     for scan in explained.scans:
         skipped_by = [f"{text}: {count:,} files" for text, count in scan.clauses() if count]
         unindexed = [f"{scan.files_unindexed:,} files without metadata"] if scan.files_unindexed else []
@@ -303,8 +303,9 @@ def _scans(explained: Report) -> Iterator[tuple[Any, ...]]:
 def answer_request(request: str, text: str, java: Any) -> str:
     """Answer a request of ``geoskip/spark/jvm/StatementParser.java``; never raises.
 
-    ``statement columns`` wants the columns of the answer to a statement, ``statement rows 7`` its rows as lines of
-    JSON, carried out in the session of that number. The first line of the answer says what it is: it may be an error.
+    ``statement columns`` requests the columns of the result; ``statement rows 7`` runs the statement in the session
+    of that number, and requests the rows as lines of JSON. The first line of the answer is ``columns``, ``rows`` or
+    ``error``.
     """
     try:
         statement = parse(text)

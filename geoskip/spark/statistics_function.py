@@ -1,8 +1,8 @@
 """The statistics table in Spark: a DataFrame, and the table function ``geoskip_statistics`` of SQL.
 
-The function reads the metadata in a Python worker, from a folder that the worker can reach, and never with keys: those
-of protected metadata stay with the driver, where ``Dataset.statistics()`` reads. Python registers no function under a
-name with a dot, so that there is no ``geoskip.statistics`` in SQL.
+The function reads the metadata in a Python worker, from a folder that the worker can access, and never with keys: those
+of protected metadata stay in the driver, where ``Dataset.statistics()`` reads them. PySpark cannot register a function
+with a dot in its name, so that there is no ``geoskip.statistics`` in SQL.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _TYPES = {
     pa.list_(pa.string()): T.ArrayType(T.StringType()),
 }
 COLUMNS = T.StructType([T.StructField(field.name, _TYPES[field.type], field.nullable) for field in SCHEMA])
-"""The columns of the statistics table as Spark's types; as SQL they would start the session's parser."""
+"""The columns of the statistics table as Spark's types; given as SQL, they would need the session's parser."""
 _ROWS = 1024
 
 
 class StatisticsFunction:
-    """The rows of the statistics table of a dataset's folder, whose metadata may be in another folder."""
+    """The rows of the statistics table of a dataset's folder; its metadata may be in another folder."""
 
     def eval(self, path: str, metadata: str | None = None) -> Iterator[tuple[Any, ...]]:
         """Yield the rows; raises the errors of :func:`geoskip.statistics`."""
@@ -54,20 +54,20 @@ def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def statistics_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Make a DataFrame of a statistics table."""
+    """Create a DataFrame from a statistics table."""
     return spark.createDataFrame(list(_rows(table)), COLUMNS)
 
 
 _sessions: set[str] = set()
-"""The sessions that have the function: Spark warns of each that is registered once more."""
+"""The sessions with the function, since Spark warns if a function is registered again."""
 
 
 def register_statistics(spark: SparkSession) -> None:
-    """Register ``geoskip_statistics`` for SQL, once a session."""
+    """Register ``geoskip_statistics`` for SQL, once for each session."""
     session = spark._jsparkSession.sessionUUID()
     if session not in _sessions:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # PySpark 4.3 is not sure of pandas 3, not used here
+            warnings.simplefilter("ignore", FutureWarning)  # PySpark 4.3 warns about pandas 3, which is not used here
             function: Any = udtf(StatisticsFunction, returnType=COLUMNS)
             spark.udtf.register(NAME, function)
         _sessions.add(session)

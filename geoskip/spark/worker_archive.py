@@ -1,8 +1,8 @@
 """Archive of the packages of Python tasks, for workers that have only Python.
 
-Spark unpacks an archive of ``spark.archives`` in the working folder of each executor, whose ``PYTHONPATH`` then leads
-to it. The archive holds geoskip, the mappings and the distributions that both need, as they are installed here. Parts
-of them are compiled, so the workers need the same minor version of Python, on the same kind of machine, as the driver.
+Spark unpacks an archive of ``spark.archives`` in the working folder of each executor, and a setting adds it to the
+executor's ``PYTHONPATH``. The archive contains geoskip, the mappings and the distributions that both need, as installed
+here. Parts of them are compiled, so the workers need the same minor version of Python and platform as the driver.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import geoskip
 from geoskip.errors import InvalidSpecificationError
 
 FOLDER = "geoskip_workers"
-"""Folder that executors unpack the archive to."""
+"""Folder to which executors unpack the archive."""
 _OWN = ("geoskip", "udf_mappings")
 _EXTRAS = ("agents", "h3", "spark")
-"""Extras whose libraries run in workers, taken along where they are installed."""
+"""Extras with libraries that run in workers; included if they are installed."""
 _NOT_FOR_WORKERS = frozenset(["pyspark", "py4j", "rich", "geoskip"])
 _LEFT_OUT = re.compile(r"(^|/)(__pycache__|tests?|include|\.\.)/|\.(pyi|pyx|pxd|h|hpp|c|cpp)$")
 _FASTEST = 1
-"""Level of compression: of others writing takes minutes, for a tenth of the size."""
+"""Compression level: with higher ones writing takes minutes, and saves a tenth of the size."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class WorkerArchive:
 
     path: Path
     packages: tuple[str, ...]
-    """Distributions within, with their versions."""
+    """The included distributions, with their versions."""
 
     @property
     def config(self) -> dict[str, str]:
-        """Settings for ``geoskip.session(config=...)`` or a builder, before the session is made."""
+        """Settings for ``geoskip.session(config=...)`` or a builder, before the session is created."""
         return {"spark.archives": f"{self.path}#{FOLDER}", "spark.executorEnv.PYTHONPATH": f"./{FOLDER}"}
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ def worker_archive(path: str | Path | None = None, *, packages: Sequence[str] = 
 
 
 def _add(archive: tarfile.TarFile, base: Path, files: Iterable[Path]) -> None:
-    """Add files below a folder to an archive by their relative paths, but those that no worker needs."""
+    """Add files below a folder to an archive by their relative paths, except those that no worker needs."""
     for file in sorted(files):
         if not _LEFT_OUT.search(file.as_posix()) and not file.is_absolute() and (base / file).is_file():
             archive.add(base / file, file.as_posix())
@@ -121,7 +121,7 @@ def _folders(name: str) -> list[Path]:
 
 
 def distributions_for_workers(packages: Sequence[str] = ()) -> Iterator[Distribution]:
-    """Installed distributions that geoskip's tasks and some packages need, their own needs included."""
+    """Installed distributions that geoskip's tasks and some packages need, with their dependencies."""
     wanted = [*_requirements(distribution("geoskip"), _EXTRAS), *((name, True) for name in packages)]
     seen = set(_NOT_FOR_WORKERS)
     while wanted:
@@ -144,7 +144,7 @@ def distributions_for_workers(packages: Sequence[str] = ()) -> Iterator[Distribu
 
 
 def _requirements(of: Distribution, extras: Sequence[str] = ()) -> Iterator[tuple[str, bool]]:
-    """Names that a distribution requires, with False: those for other systems may be missing."""
+    """Names that a distribution requires, each with False, since those for other systems may be missing."""
     for text in of.requires or ():
         name, _, marker = text.partition(";")
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)

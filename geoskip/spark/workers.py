@@ -1,8 +1,8 @@
 """The Python of a cluster's workers: packages that tasks import, and packages that are missing.
 
-On a cluster the workers run a Python of their own. A job that needs a package which they lack fails four times in a
-row, and names one package at a time. So a probe, which needs the standard library alone, looks for all of them in one
-small job; its answers are kept for the session. Nothing is probed where Spark runs on this machine alone.
+On a cluster the workers have their own Python. A job that needs a package which they lack fails after four attempts,
+and its error names only one package. So a small job, which needs only the standard library, checks all packages at
+once; its results are cached for the application. In local mode nothing is checked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from geoskip.spark.worker_archive import distributions_for_workers
 _MOST_TASKS = 64
 _MOST_NAMED = 3
 _PATIENCE = 30.0
-"""Seconds after which registering functions no longer waits for workers: a cluster may have none to give yet."""
+"""Seconds for which registering functions waits for workers: a cluster may not have allocated any yet."""
 _OWN = ("geoskip", "udf_mappings")
 _IN_SPARK = frozenset(["pyspark", "py4j", "__main__", "__mp_main__"])
 _PANDAS_UDF = frozenset(["eval:200", "eval:201", "eval:202", "eval:204"])
@@ -41,7 +41,7 @@ _PANDAS_UDF = frozenset(["eval:200", "eval:201", "eval:202", "eval:204"])
 
 
 def is_cluster(spark: SparkSession) -> bool:
-    """Test whether Python tasks run elsewhere than in processes of this machine's driver."""
+    """Test whether Python tasks run on a cluster, not in local mode."""
     return _is_cluster(spark.sparkContext)
 
 
@@ -49,7 +49,7 @@ def _is_cluster(context: SparkContext) -> bool:
     return re.match(r"local(\[|$)", context.master or "") is None
 
 
-# --- what a task needs ------------------------------------------------------------------------------------------------
+# --- packages of a task -----------------------------------------------------------------------------------------------
 
 
 def packages_of(task: Any) -> set[str]:
@@ -84,9 +84,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def packages_of_modules(modules: Iterable[str]) -> set[str]:
-    """Top-level packages that importing some modules brings, through geoskip's own modules.
+    """Top-level packages that some modules import, followed through geoskip's own modules.
 
-    Of other packages their own name is enough: what brings a package brings its dependencies.
+    Other packages are not followed, since installing a package installs its dependencies.
     """
     needed: set[str] = set()
     seen: set[str] = set()
@@ -105,7 +105,7 @@ def packages_of_modules(modules: Iterable[str]) -> set[str]:
 
 
 def _modules_in(module: types.ModuleType) -> Iterator[str]:
-    """Modules that the names of a module refer to, but its own parts, which others may have imported."""
+    """Modules to which the names in a module refer; no submodules, which other code may have imported."""
     for value in list(vars(module).values()):
         if isinstance(value, types.ModuleType) and not value.__name__.startswith(f"{module.__name__}."):
             yield value.__name__
@@ -114,14 +114,14 @@ def _modules_in(module: types.ModuleType) -> Iterator[str]:
 
 
 def packages_of_function(implementation: str, flags: Collection[str]) -> set[str]:
-    """Top-level packages that calling a Python function takes.
+    """Top-level packages that a call of a Python function needs.
 
     Parameters
     ----------
     implementation
         As in a :class:`geoskip.predicates.Call`: ``python:``, the module, a dot and the function's name.
     flags
-        Spark's code of the kind of function among them.
+        The flags of the call, with Spark's code for the kind of function.
     """
     if not implementation.startswith("python:"):
         return set()
@@ -137,31 +137,31 @@ def _packages_of_kind(flags: Collection[str]) -> set[str]:
     return {"pandas", "pyarrow"} if not _PANDAS_UDF.isdisjoint(flags) else set()
 
 
-# --- what the workers have --------------------------------------------------------------------------------------------
+# --- packages of the workers ------------------------------------------------------------------------------------------
 
 
 @dataclass
 class WorkerPython:
-    """Python of the workers of one application, with the packages that were looked for."""
+    """The workers' Python of one application, with the packages that were checked."""
 
     lacks: dict[str, str | None]
-    """What is wrong with each package that was looked for, None where nothing is."""
+    """The problem with each package that was checked, or None."""
     about: str = ""
     """The Python and the number of workers that answered, in words."""
     unusable: str | None = None
     """The reason why no Python function can run."""
     sent: tuple[int, ...] = ()
-    """Numbers of files that the driver had sent to the workers: with others the answers may change."""
+    """Numbers of files that the driver had sent to the workers; after a change the packages are checked again."""
 
     def lack_of(self, packages: Collection[str]) -> str | None:
-        """Clause that names those of some packages, all looked for, that the workers lack; None for none."""
+        """Part of a message with the packages that the workers lack, or None; all must have been checked."""
         if self.unusable is not None:
             return self.unusable
         lacking = [why for name in sorted(packages) if (why := self.lacks[name]) is not None]
         return f"the Python of the workers ({self.about}) lacks {join_names(lacking)}" if lacking else None
 
     def advice(self, packages: Collection[str]) -> str:
-        """Sentence after that of :meth:`lack_of`; empty where that one says itself what to do."""
+        """Advice to append to :meth:`lack_of`; empty if that already contains advice."""
         lacking = [name for name in sorted(packages) if self.lacks.get(name) is not None]
         return f". {way_out(lacking)}" if self.unusable is None else ""
 
@@ -171,9 +171,9 @@ _probing = threading.RLock()
 
 
 def worker_python(spark: SparkSession, packages: Collection[str], seconds: float | None = None) -> WorkerPython:
-    """Python of the workers, after some packages have been looked for.
+    """The workers' Python, after some packages have been checked.
 
-    Raises TimeoutError where the workers have not answered within some seconds; None waits as Spark does.
+    Raises TimeoutError if the workers have not answered within ``seconds``; None means no limit.
     """
     with _probing:
         context: Any = spark.sparkContext
@@ -188,10 +188,9 @@ def worker_python(spark: SparkSession, packages: Collection[str], seconds: float
 
 
 def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str | None:
-    """Sentence on registered functions that a cluster's workers lack packages for.
+    """Warning about registered functions, given by name, for which a cluster's workers lack packages.
 
-    None where nothing is missing, where Spark runs on this machine alone, and where no worker answers in time. The
-    functions are given by name.
+    None if nothing is missing, in local mode, and if no worker answers in time.
     """
     if not functions or not is_cluster(spark):
         return None
@@ -199,7 +198,7 @@ def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str 
               for name, function in functions.items()}  # fmt: skip
     try:
         there = worker_python(spark, set().union(*needed.values()), _PATIENCE)
-    except (TimeoutError, Py4JError, PySparkException):  # the next job will say why
+    except (TimeoutError, Py4JError, PySparkException):  # the next job will report it
         return None
     failing = [name for name, packages in sorted(needed.items()) if there.lack_of(packages)]
     if not failing:
@@ -214,7 +213,7 @@ def lack_of_functions(spark: SparkSession, functions: Mapping[str, Any]) -> str 
 
 
 def way_out(lacking: Collection[str] = ("geoskip",)) -> str:
-    """Advice on giving the workers of a cluster the packages that they lack."""
+    """Advice on installing missing packages on the workers of a cluster."""
     others = set(lacking).difference(_OWN)
     installed = {name: names[0] for name, names in packages_distributions().items() if name in others}
     modules = sorted(others - installed.keys())
@@ -237,7 +236,7 @@ def way_out(lacking: Collection[str] = ("geoskip",)) -> str:
 
 
 def _brought() -> set[str]:
-    """Names of the distributions that come with geoskip, in its archive and where it is installed."""
+    """Names of the distributions that come with geoskip, in its archive and by its installation."""
     try:
         return {each.metadata["Name"] for each in distributions_for_workers()}
     except PackageNotFoundError:  # geoskip is in a zip
@@ -245,7 +244,7 @@ def _brought() -> set[str]:
 
 
 def worker_problem(error: BaseException) -> EnvironmentProblem | None:
-    """Error that names what the workers lack, None for a job that failed otherwise."""
+    """Error about a package or Python that the workers lack; None if a job failed for another reason."""
     text, context = str(error), SparkContext._active_spark_context
     missing = re.search(r"No module named '([^']+)'", text)
     if missing is None:
@@ -285,7 +284,7 @@ def _probe(spark: SparkSession, there: WorkerPython, names: list[str], seconds: 
 
 
 def _collect(rdd: Any, seconds: float | None) -> list[Any]:
-    """Elements of an RDD; raises TimeoutError, and cancels the job, after some seconds."""
+    """Collect an RDD; after ``seconds`` cancel the job and raise TimeoutError."""
     future = rdd._jrdd.collectAsync()
     try:
         units = rdd.ctx._jvm.java.util.concurrent.TimeUnit
@@ -299,7 +298,7 @@ def _collect(rdd: Any, seconds: float | None) -> list[Any]:
 
 
 def _probing_task(names: list[str]) -> Callable[[Iterable[int]], Iterator[tuple[str, str, str, dict[str, Any]]]]:
-    """Task that looks for packages; pickled by its code, so that it needs no package itself."""
+    """Task that checks packages; pickled by its code, so that it needs no package itself."""
 
     def probe(_: Iterable[int]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         import importlib
@@ -329,7 +328,7 @@ def _probing_task(names: list[str]) -> Callable[[Iterable[int]], Iterator[tuple[
 
 
 def _lack(name: str, found: tuple[str, str] | None) -> str | None:
-    """Clause about a package that a worker lacks, or cannot use; None for others."""
+    """Part of a message on a package that a worker lacks or cannot use; None if there is no problem."""
     here = _version_here(name)
     if found is None:
         return f"{name} {here}" if here else name
@@ -339,7 +338,7 @@ def _lack(name: str, found: tuple[str, str] | None) -> str | None:
     if name == "geoskip" and release != here:
         return f"geoskip {here} (it has {release})"
     if name == "numpy" and here and release and release.partition(".")[0] != here.partition(".")[0]:
-        return f"numpy {here.partition('.')[0]} (it has {release})"  # arrays of one are no arrays of the other
+        return f"numpy {here.partition('.')[0]} (it has {release})"  # pickled arrays are not compatible
     return None
 
 
@@ -353,7 +352,7 @@ def _version_here(name: str) -> str:
 
 
 def _reason_of(message: str, python: str) -> str | None:
-    """Reason why the workers' Python cannot run this driver's functions; None for others."""
+    """Reason in an error message why the workers' Python cannot run this driver's functions, or None."""
     here = "{}.{}".format(*sys.version_info[:2])
     if "PYTHON_VERSION_MISMATCH" in message:
         other = re.search(r"version: \(?'?([\d.]+)|worker has a different version(?: of)? \(?'?([\d.]+)", message)

@@ -1,15 +1,15 @@
-"""Arranged DataFrames: the rows in the partitions and the order of a layout, one partition a file.
+"""Arranged DataFrames: the rows in the order of a layout, with one partition for each file.
 
-A job counts the rows and another collects a sample of the layout's expressions, by which the arrangement is fitted.
-Then each row's file and key are computed by a Python function of whole batches, which gets these expressions alone,
-and Spark shuffles the rows by the file and sorts within it.
+One job counts the rows, and another collects a sample of the layout's expressions to compute the arrangement. Then a
+pandas UDF over only these expressions computes the file and the sort key of each row, and Spark shuffles the rows by
+file and sorts them within it.
 
-*No row is lost or doubled*, also where a task of the shuffle runs again: a row's file follows from its values alone, so
-that in whatever order the rows come the same go to each file. Between rows of equal keys a hash of the whole row
-decides; rows that are equal in that too take turns, and which of equal rows goes where makes no difference.
+*No row is lost or duplicated*, even if a task of the shuffle is retried: the file of a row depends only on its values,
+so that each file gets the same rows in whatever order they arrive. Rows with equal keys are distributed by a hash of
+the whole row, and rows with equal hashes in turn: which of several equal rows is in which file makes no difference.
 
-Spark sends a row to a partition by a hash. So that each file has a partition of its own, files are numbered by whole
-numbers whose hashes are 0, 1, 2 and so on.
+Spark assigns rows to partitions by a hash. So that each file has its own partition, the number of a file is an integer
+with the hash of its partition.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from geoskip.spark.build.spark_jobs import explain_worker_errors
 from geoskip.spark.build.spark_reader import arrow_columns
 
 FILE_SIZE = 128 << 20
-"""Bytes of a file where neither files nor their size is given."""
+"""Default number of bytes of a file."""
 MOST_FILES = 100_000
 _ROWS_A_FILE = 400
 _LEAST_SAMPLE, _LARGEST_SAMPLE = 50_000, 200_000
 _ROWS_MEASURED = 20_000
 _LEAST_BYTES_A_VALUE = 0.0025
-"""Bytes of a value that repeats: its share of the header of a page, of 20,000 rows at most."""
+"""Bytes per repeated value: its share of a page header; a page has at most 20,000 rows."""
 _ARROW_CODECS = {
     **{name: name for name in ("snappy", "gzip", "zstd", "lz4", "brotli", "none")},
     "lz4_raw": "lz4", "uncompressed": "none",
 }  # fmt: skip
-"""Arrow's names of the codecs by Spark's; what Arrow cannot write counts as snappy."""
+"""Arrow's names of codecs by Spark's; others, which Arrow cannot write, are measured as snappy."""
 _ORDER_BITS = 40
-"""Bits of a row's key beside the number of its file."""
+"""Number of bits of a row's sort key, below the number of its file."""
 
 
 @dataclass(frozen=True)
 class ArrangedFrame:
-    """A DataFrame to be written as it is: its partitions are the files, in the order of the layout."""
+    """A DataFrame to be written unchanged: its partitions are the files, in the order of the layout."""
 
     frame: DataFrame
     files: int
@@ -81,18 +81,18 @@ def arrange(
     Parameters
     ----------
     frame
-        The rows; read two or three times, so cache what is expensive to compute.
+        The rows; they are read two or three times, so cache them if they are expensive to compute.
     layout
         The specification.
     files
-        The number of files, or fewer where there are fewer rows.
+        The number of files; fewer if there are fewer rows.
     file_size
-        Instead of ``files``: the bytes of a file, by the size of a sample of the rows as Parquet.
+        Instead of ``files``: the bytes of a file, estimated from a sample of the rows as Parquet.
     partitions
-        Columns whose values no file has two of. Each combination of values has files in proportion to its rows, at
-        least one.
+        Partition columns: all rows of a file have the same values of these. Each combination of values has files in
+        proportion to its rows, at least one.
     codec
-        The codec of the files, as Spark names it; the session's by default.
+        Spark's name of the codec of the files; the session's by default.
 
     Raises
     ------
@@ -123,13 +123,13 @@ def arrange(
     values = arrow_values(columns.types, sample.columns[3:], nulls)
     arrangement = Arrangement.fit(layout, values, files, ties=ties, groups=codes.astype(np.int64))
     if len(arrangement.cuts.shared) and sample.num_rows == rows:
-        frame = frame.repartition(1)  # equal rows take turns within a task
+        frame = frame.repartition(1)  # equal rows are distributed in turn within one task
     tie = inputs[1] if arrangement.needs_ties else F.lit(0).cast("bigint")
     sent = _sent(columns, tie, group if partitions else None)
     slots = partition_numbers(arrangement.files)
     order = _unused_name(frame, "_geoskip_order")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it asks for type hints
+        warnings.simplefilter("ignore", UserWarning)  # pandas_udf asks for type hints
         warnings.simplefilter("ignore", FutureWarning)
         task = _key_task(arrangement, columns.types, names if partitions else None, slots)
         keys = pandas_udf(task, "bigint", PandasUDFType.SCALAR_ITER)
@@ -143,7 +143,7 @@ def arrange(
 
 
 def _sent(columns: LayoutColumns, tie: Column, group: Column | None) -> list[Column]:
-    """Columns that workers get: NULLs above the tie, the group if there are several, the values."""
+    """Input columns of workers: NULL marks with the tie in the low bits, the group if any, the values."""
     marks = F.shiftleft(columns.nulls, TIE_BITS).bitwiseOR(tie.bitwiseAND(F.lit((1 << TIE_BITS) - 1)))
     return [marks, *([] if group is None else [group]), *columns.values]
 
@@ -151,9 +151,9 @@ def _sent(columns: LayoutColumns, tie: Column, group: Column | None) -> list[Col
 def _key_task(
     arrangement: Arrangement, types: Sequence[pa.DataType], names: Ints | None, slots: Ints
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Function that returns the files and keys of the rows in a task's batches, as one number each.
+    """Function that computes file and sort key, as one number, for each row in a task's batches.
 
-    ``names`` are the groups by number; None where there is one, which is then not sent.
+    ``names`` has the groups by number; None if there is only one, which is then not sent.
     """
 
     def keys(batches: Iterable[Any]) -> Iterator[Any]:
@@ -170,14 +170,14 @@ def _key_task(
                 groups[names[np.minimum(groups, len(names) - 1)] != found] = len(names)
             arrays = arrow_values(types, values, marks >> TIE_BITS)
             ordered, files = arrangement.keys_and_files(arrays, ties=marks, groups=groups, turns=turns)
-            files = np.where(files < len(slots), files, found % len(slots))  # of a partition that the sample lacks
+            files = np.where(files < len(slots), files, found % len(slots))  # if the sample lacks the group
             yield pd.Series(slots[files] << _ORDER_BITS | ordered >> max(0, arrangement.key_bits - _ORDER_BITS))
 
     return keys
 
 
 def partition_numbers(partitions: int) -> Ints:
-    """The least numbers that Spark's hash of a long sends to partitions 0, 1, 2 and so on of so many.
+    """The smallest longs that Spark's hash assigns to each of the partitions 0, 1, 2, ...
 
     >>> partition_numbers(4)
     array([ 2,  0, 14,  3])
@@ -195,7 +195,7 @@ def partition_numbers(partitions: int) -> Ints:
 
 
 def _murmur3(numbers: Ints) -> NDArray[np.int32]:
-    """Spark's ``hash`` of longs: Murmur3 of 32 bits with the seed 42."""
+    """Spark's ``hash`` of longs: 32-bit Murmur3 with seed 42."""
     words = numbers.view(np.uint64)
     with np.errstate(over="ignore"):
         h = np.full(len(numbers), 42, np.uint32)
@@ -213,7 +213,7 @@ def _rotate(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 
 
 def _tie_of(frame: DataFrame) -> Column:
-    """Hash of all columns of a row, of maps as they are written; types that have neither are left out."""
+    """Hash of all columns of a row; maps are hashed as strings, and other unhashable types left out."""
     columns = []
     for field in frame.schema.fields:
         if _has_hash(field.dataType):
@@ -224,7 +224,7 @@ def _tie_of(frame: DataFrame) -> Column:
 
 
 def _has_hash(kind: T.DataType, *, maps: bool = False) -> bool:
-    """Test whether Spark hashes a type, or, with ``maps``, does so where it is written as a string."""
+    """Test whether Spark can hash a type, or with ``maps`` its string form."""
     match kind:
         case T.StructType():
             return all(_has_hash(field.dataType, maps=maps) for field in kind.fields)
@@ -238,10 +238,10 @@ def _has_hash(kind: T.DataType, *, maps: bool = False) -> bool:
 
 
 def _rows_of_size(frame: DataFrame, ordered: pa.Table, file_size: int, codec: str | None) -> float:
-    """The rows of a file of a size, by sampled rows in order.
+    """Estimate the number of rows of a file of a given size from sampled rows in order.
 
-    A file grows by less with every row, as dictionaries are stored once: so eighths, quarters and halves of the rows
-    are measured too, and a larger file is taken to grow further as from a half to the whole.
+    Files grow less than linearly, since dictionaries are stored once. So eighths, quarters and halves of the sample are
+    measured too, and larger files are extrapolated from the growth between the half and the whole.
     """
     if not ordered.num_rows:  # the rows have changed since they were counted
         return float(file_size)
@@ -262,7 +262,7 @@ def _rows_of_size(frame: DataFrame, ordered: pa.Table, file_size: int, codec: st
 def rows_in_order(
     frame: DataFrame, layout: Layout, columns: LayoutColumns, rows: int, partitions: Sequence[str]
 ) -> pa.Table:
-    """Sampled rows in the order of a layout, with the columns that files store.
+    """Sampled rows in the order of a layout, with the columns that are stored in files.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def rows_in_order(
     rows
         Number of rows of the frame.
     partitions
-        Columns that files do not store.
+        Columns that are not stored in files.
     """
     stored = [name for name in frame.columns if name.lower() not in {given.lower() for given in partitions}]
     selected = arrow_columns(frame, stored)
@@ -289,9 +289,9 @@ def rows_in_order(
 
 
 def parquet_bytes(frame: DataFrame, rows: pa.Table, codec: str | None = None) -> int:
-    """The bytes of rows as a Parquet file of Spark's, by a codec as Spark names it, else the session's.
+    """Estimate the size of rows as a Parquet file of Spark, with a codec by Spark's name or the session's.
 
-    Unlike Arrow, Spark stores no dictionary of a column that is shorter without one, and no schema of Arrow's.
+    Unlike Arrow, Spark uses no dictionary for a column that is smaller without one, and stores no Arrow schema.
     """
     name = str(codec or frame.sparkSession.conf.get("spark.sql.parquet.compression.codec")).lower()
     sizes: list[int] = []
@@ -313,7 +313,7 @@ def parquet_bytes(frame: DataFrame, rows: pa.Table, codec: str | None = None) ->
 
 
 def _arrow_or_text(column: Column, kind: T.DataType) -> Column:
-    """A column that goes to the driver: as text where Arrow has no such type."""
+    """A column to collect in the driver: as text if Arrow has no such type."""
     if isinstance(kind, (T.DayTimeIntervalType, T.YearMonthIntervalType)) or type(kind).__name__ == "TimeType":
         return column.cast("string")
     if type(kind).__name__ == "VariantType":
@@ -322,7 +322,7 @@ def _arrow_or_text(column: Column, kind: T.DataType) -> Column:
 
 
 def _sample_rows(frame: DataFrame, columns: Sequence[Column], rows: int, wanted: int) -> pa.Table:
-    """Expressions of about so many rows of a DataFrame, of all where it has no more."""
+    """Expressions for about ``wanted`` sampled rows of a DataFrame, or for all if it has no more."""
     chosen = frame if rows <= wanted else frame.sample(False, min(1.0, wanted / rows), seed=17)
     numbered: Any = chosen.select(*(column.alias(f"_{number}") for number, column in enumerate(columns)))
     with explain_worker_errors():

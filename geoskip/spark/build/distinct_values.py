@@ -1,15 +1,16 @@
 """Summaries of expressions over one column, evaluated once for each distinct value of a file.
 
-An expression over one column has no more values in a file than the column has. Tasks that open the files
-(:mod:`geoskip.sources.arrow_reader`) give Spark the distinct values of such columns; Spark gives the values of the
-expressions to further tasks, which expand them to the rows again and summarise those. An index gets the same values,
-row by row, as from Spark's own reader, and Spark reads, converts and computes little. The indexes over other columns of
-the file are summarised where it is open.
+An expression over one column has no more distinct values in a file than the column. Tasks that open the files
+(:mod:`geoskip.sources.arrow_reader`) pass the distinct values of such columns to Spark; Spark evaluates the expressions
+and passes the results to further tasks, which expand them to all rows and summarise these. An index gets the same
+values, row by row, as from Spark's own reader, but Spark reads, converts and computes little. Indexes over plain
+columns are summarised in the first tasks, while the file is open.
 
-The values are the same because Arrow reads a file only where it reads the columns as Spark does, bit by bit (else
-Spark's reader does); values are distinguished by their bits, so that -0.0 is not 0.0; the text of the expression is
-analysed in the same session over columns of the same names and types; and indexed expressions are deterministic. A
-value may be evaluated though no query would: where that fails, Spark's own reader serves, and reports the error.
+The values are the same, since Arrow reads a file only if its values of the columns are identical to Spark's, bit by bit
+(otherwise Spark's reader is used); values are distinguished by their bits, so that -0.0 is not 0.0; the text of the
+expression is analysed in the same session over columns of the same names and types; and indexed expressions are
+deterministic. An expression may be evaluated for values for which a query would not: if that fails, Spark's own reader
+is used, and reports the error.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from geoskip.spark.build.spark_reader import arrow_columns, tasks_for
 from geoskip.stores.log_files import local_path
 
 _LARGEST = 32 << 20
-"""Largest file in bytes that is read so: a larger one may have too many distinct values at once."""
+"""Maximum size of a file for this reader: larger ones may have too many distinct values."""
 
 
 def expression_plan(
     frame: DataFrame, entries: Sequence[IndexEntry], plans: Sequence[IndexPlan], files: Sequence[ListedFile]
 ) -> ExpressionPlan | None:
-    """Plan where each expression is over one column; None where Spark's reader serves better.
+    """Plan for expressions over one column each; None if Spark's reader must or should be used.
 
     Parameters
     ----------
     frame, entries
         The dataset's DataFrame, which must be a plain relation of files, and the indexes to build.
     plans, files
-        The plans of those that are over columns, and the files to read, none of which may be large.
+        The plans of indexes over plain columns, and the files to read; None is returned if one of them is large.
     """
     planned = {plan.name for plan in plans}
     left = tuple(entry for entry in entries if entry.name not in planned)
@@ -75,7 +76,7 @@ def expression_plan(
 
 
 def _is_relation(frame: DataFrame) -> bool:
-    """Test whether it is a plain relation: no view with computed columns, no table with padded ones."""
+    """Test whether it is a plain relation: no view with computed columns, no table with padded columns."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     return str(plan.getClass().getSimpleName()) == "LogicalRelation"
 
@@ -83,14 +84,14 @@ def _is_relation(frame: DataFrame) -> bool:
 def compute_expressions(
     state: SourceState, plan: ExpressionPlan, files: Sequence[ListedFile], *, case_sensitive: bool
 ) -> list[FileResult] | None:
-    """Summaries of local Parquet files, one job; None where it fails.
+    """Summaries of local Parquet files by one job; None if it fails.
 
     Parameters
     ----------
     state, plan, files
         The dataset, the plan from :func:`expression_plan`, and the files, all of them on the local file system.
     case_sensitive
-        Whether names of columns are.
+        True if column names are case-sensitive.
     """
     spark = state.spark
     named = [(file.uri, local_path(file.uri) or "") for file in files]

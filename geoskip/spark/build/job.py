@@ -1,14 +1,14 @@
 """The build: one Spark job for all files and all indexes.
 
-Four readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
-(:mod:`geoskip.sources.arrow_reader`), and Spark's own reader with ``mapInArrow`` for all else: other formats,
-geometries, other file systems, and single files whose values Arrow would read differently. Spark evaluates expressions
-over one column from the values that Arrow read (:mod:`geoskip.spark.build.distinct_values`); other expressions need
-Spark's reader, which then serves all indexes. Where the workers of a cluster lack what Python tasks need, Spark's own
-aggregates serve, for the indexes that they can collect (:mod:`geoskip.spark.build.sql_reader`).
+There are four readers. Python tasks open local Parquet files and use their footers and Arrow
+(:mod:`geoskip.sources.arrow_reader`). Spark's own reader with ``mapInArrow`` is used for everything else: other
+formats, geometries, other file systems, and files with values that Arrow would read differently. Expressions over one
+column are evaluated by Spark for the values that Arrow has read (:mod:`geoskip.spark.build.distinct_values`); other
+expressions need Spark's reader, which then collects all indexes. If the workers of a cluster lack packages for Python
+tasks, Spark's aggregates are used for the indexes that they can collect (:mod:`geoskip.spark.build.sql_reader`).
 
-Some indexes choose their parameters first (:mod:`geoskip.sources.sampled_values`), from a sample that is read in a job
-of its own, or by the driver where the files are small local ones of Parquet.
+Some indexes first choose their parameters (:mod:`geoskip.sources.sampled_values`) from a sample, which is read by a
+separate job, or by the driver if the files are small local Parquet files.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _PARQUET = (
 def build(
     state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_driver: bool = False
 ) -> BuiltRows:
-    """Summaries of some files of a dataset; raises GeoskipError where an index fails on all of them.
+    """Summaries of some files of a dataset; raises GeoskipError if an index fails on all of them.
 
     Parameters
     ----------
     state
         The dataset.
     entries
-        The indexes, all of which each file gets.
+        The indexes to collect for each file.
     files
         The files to read.
     in_driver
@@ -68,12 +68,12 @@ def build(
 def read_summaries(
     state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_driver: bool = False
 ) -> dict[str, FileResult]:
-    """Summaries of files by their URIs; Spark's reader gets the files that the other readers declined.
+    """Summaries of files by their URIs; Spark's reader reads the files that the other readers declined.
 
     Parameters
     ----------
     state, entries, files
-        The dataset, the indexes, all of which each file gets, and the files to read.
+        The dataset, the indexes to collect for each file, and the files to read.
     in_driver
         Read the files that Python tasks would open in the driver, without a job.
     """
@@ -87,7 +87,7 @@ def read_summaries(
     elif (
         plans is not None
         and files
-        and not state.relation.names  # the texts have the table's names, and the files others
+        and not state.relation.names  # else columns have other names in the files than in the texts
         and (plan := expression_plan(state.frame, entries, plans, files)) is not None
     ):
         summarised += compute_expressions(state, plan, files, case_sensitive=sensitive) or []
@@ -100,14 +100,14 @@ def read_summaries(
 
 
 def check_workers(state: SourceState, entries: Sequence[IndexEntry]) -> bool:
-    """Test whether the workers can run the tasks of a build; True where Spark runs on this machine alone.
+    """Test whether the workers can run the tasks of a build; always True in local mode.
 
-    Where they cannot, Spark's aggregates collect the indexes instead.
+    If they cannot, Spark's aggregates collect the indexes instead.
 
     Raises
     ------
     EnvironmentProblem
-        Where aggregates cannot: it names these indexes, and all that the workers lack for them.
+        If aggregates cannot collect an index; the message lists these indexes and the missing packages.
     """
     if not is_cluster(state.spark):
         return True
@@ -134,7 +134,7 @@ def _packages_of_functions(entry: IndexEntry) -> set[str]:
 
 
 def needs_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> bool:
-    """True unless the driver could open the files itself and collect the summaries of all these indexes."""
+    """True unless the driver can open the files itself and collect the summaries of all these indexes."""
     plans = _plans(state.relation, entries, files)
     return plans is None or len(plans) < len(entries)
 
@@ -142,7 +142,7 @@ def needs_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence
 def _plans(
     relation: FileRelation, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
 ) -> list[IndexPlan] | None:
-    """Plans of the indexes over columns for Python tasks; None where these cannot open the files."""
+    """Plans of the indexes over columns for Python tasks; None if the tasks cannot open the files."""
     by_id = relation.by_id or any(name.startswith(ID_OF) for name in relation.settings)
     if relation.file_format not in _PARQUET or by_id or not all(local_path(file.uri) for file in files):
         return None
@@ -155,7 +155,7 @@ def _plans(
 
 
 def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
-    """Entries of a build, each with an index that has chosen its parameters."""
+    """The entries of a build, with indexes that have chosen their parameters."""
     check_workers(state, entries)
 
     def reads(

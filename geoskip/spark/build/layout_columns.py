@@ -1,8 +1,9 @@
-"""Expressions of a layout as Spark resolves them, in types with the same order in a worker.
+"""Expressions of a layout, resolved by Spark and converted to types with the same order in a worker.
 
-Whole numbers, booleans, dates, times, intervals and decimals of up to 18 digits go as long, floats as double, with one
-mask of NULLs a row: pandas would make floats of a batch with NULLs, and two batches would disagree on one value.
-Geometries go as WKB, strings as their bytes, which Spark does not check to be UTF-8.
+Integers, booleans, dates, timestamps, intervals and decimals of up to 18 digits are passed as long, floats as double.
+NULLs are 0 and marked in one bit mask for each row, since pandas would convert a batch of longs with NULLs to floats,
+and two batches could then differ in the same value. Geometries are passed as WKB, strings as their bytes, since Spark
+does not ensure that they are UTF-8.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class LayoutColumns:
     plain
         The expressions themselves.
     values
-        What a worker gets of each.
+        Each expression as it is passed to workers.
     types
-        The Arrow type of each of ``values``; their NULLs are 0 where it is long or double.
+        The Arrow type of each of ``values``; NULLs of longs and doubles are 0.
     nulls
-        A long with the bit i set where the i-th value is NULL.
+        A long in which bit i is set if the i-th value is NULL.
     """
 
     plain: tuple[Column, ...]
@@ -60,8 +61,8 @@ class LayoutColumns:
         UnsupportedColumnError
             For a type without an order.
         InvalidSpecificationError
-            For what is no SQL, reads no column, or depends on more than the row: rand(), aggregates, windows,
-            generators.
+            For invalid SQL, and expressions that read no column or depend on more than the row: rand(), aggregates,
+            windows, generators.
         """
         texts = layout.expressions
         try:
@@ -96,12 +97,12 @@ def arrow_values(types: Sequence[pa.DataType], values: Sequence[Any], nulls: Int
         sent = pa.binary() if kind == pa.string() else kind
         is_arrow = isinstance(column, pa.ChunkedArray)
         array = column.combine_chunks() if is_arrow else pa.Array.from_pandas(column, type=sent)
-        found.append(array.cast(sent).view(kind))  # unlike a cast it accepts strings that are no UTF-8
+        found.append(array.cast(sent).view(kind))  # unlike a cast, a view accepts strings that are not UTF-8
     return found
 
 
 def _check_rows_alone(layout: Layout, frame: DataFrame, selected: DataFrame) -> None:
-    """Raise for an expression that is given twice, or does not follow from the columns of its row."""
+    """Raise an error for an expression that is given twice, or depends on more than columns of its row."""
     plan: Any = selected._jdf.queryExecution().analyzed()
     found: list[Any] = [plan.expressions().apply(number) for number in range(plan.expressions().size())]
     found = [each.child() if each.nodeName() == "Alias" else each for each in found]
@@ -129,7 +130,7 @@ def _check_rows_alone(layout: Layout, frame: DataFrame, selected: DataFrame) -> 
 def _worker_form(
     layout: Layout, text: str, column: Column, kind: T.DataType, given: T.DataType
 ) -> tuple[Column, pa.DataType]:
-    """An expression in the form in which it goes to a worker, and the Arrow type of that."""
+    """An expression in the form in which it is passed to workers, and its Arrow type there."""
     whole = _whole(column, kind)
     if whole is not None:
         return F.coalesce(whole.cast("bigint"), F.lit(0).cast("bigint")), pa.int64()
@@ -142,7 +143,7 @@ def _worker_form(
             return column, pa.binary()
         case T.StringType() | T.CharType() | T.VarcharType():
             return column.cast("string").cast("binary"), pa.string()
-    if type(kind).__name__ == "TimeType":  # since Spark 4.1; what it is written as sorts as it does
+    if type(kind).__name__ == "TimeType":  # since Spark 4.1; the text form has the same order
         return column.cast("string").cast("binary"), pa.string()
     raise UnsupportedColumnError(
         f"{layout}: {text} is of type {given.simpleString()}, whose values have no order that a layout could follow; "
@@ -151,7 +152,7 @@ def _worker_form(
 
 
 def _whole(column: Column, kind: T.DataType) -> Column | None:
-    """An expression as a whole number that orders as its values do; None where there is none."""
+    """An expression as an integer with the same order as its values; None for types without one."""
     match kind:
         case T.NullType():
             return F.lit(0)

@@ -1,4 +1,4 @@
-"""Listings of a dataset's files as Spark makes them, its root folder and its table format."""
+"""Spark's listing of a dataset's files, its root folder and its table format."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ TABLE_LOGS = {
     "iceberg": ("metadata", "version-hint.text"),
     "hudi": (".hoodie", "hoodie.properties"),
 }
-"""Folders of table formats' logs and ends of names in them, by Spark's names of the formats."""
+"""Folder of the log and suffix of its files, by Spark's name of the table format."""
 
 
 @dataclass(frozen=True)
 class SourceState:
-    """A dataset as an operation finds it: its DataFrame, its relation and its files."""
+    """The state of a dataset for an operation: its DataFrame, its relation and its files."""
 
     spark: SparkSession
     frame: DataFrame
     relation: FileRelation
     files: FileListing
     since: float = 0.0
-    """When the listing began, in seconds since 1970."""
+    """Time when the listing began, in seconds since 1970."""
 
     def relist(self) -> FileListing:
-        """Files of now."""
+        """List the files again."""
         return listing(self.spark, self.frame)
 
 
 def listing(spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
-    """Files that a DataFrame reads: listed now, or without ``refresh`` as they were when it was made."""
+    """Files that a DataFrame reads: listed now, or without ``refresh`` as when it was created."""
     return FileListing(java(spark).geoskip.files().listing(frame._jdf, refresh))
 
 
 def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[str]) -> str:
-    """Root of a dataset given as some paths (None for a table), whose relation has some root paths."""
+    """Root of a dataset, from the given paths (None for a table) and the root paths of its relation."""
     globs = [path for path in paths or () if is_glob(path)]
     if not globs and len(roots) == 1:
         return roots[0] if paths is None or _is_directory(spark, roots[0]) else roots[0].rpartition("/")[0]
@@ -51,13 +51,13 @@ def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[st
 
 
 def qualify(spark: SparkSession, path: str) -> str:
-    """Path as Hadoop writes it: with scheme and authority, absolute, not percent-encoded."""
+    """Path in Hadoop's form: with scheme and authority, absolute, not percent-encoded."""
     found, system = resolve_path(spark, path)
     return str(found.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
 
 
 def table_format(spark: SparkSession, path: str) -> str | None:
-    """Spark's name of the table format whose log a folder has, None where it has none."""
+    """Spark's name of the table format with a log in a folder, or None."""
     folder = HadoopFolder(qualify(spark, path))
     return next(
         (name for name, (log, end) in TABLE_LOGS.items() if any(file.endswith(end) for file in folder.names(log))), None
@@ -70,7 +70,7 @@ def _is_directory(spark: SparkSession, uri: str) -> bool:
 
 
 def resolve_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's path, and its file system by the session's client."""
+    """Hadoop's path, and its file system from the session's client."""
     jvm: Any = spark._jvm
     found = jvm.org.apache.hadoop.fs.Path(path)
     conf: Any = spark._jsparkSession.sessionState().newHadoopConf()

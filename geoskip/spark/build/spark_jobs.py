@@ -31,7 +31,7 @@ _WAYS_OUT = (
 
 
 def with_way_out(sentence: str) -> str:
-    """A sentence of Spark's, followed by advice where there is some."""
+    """A message of Spark, followed by advice if there is some."""
     if gone := re.search(r"Path does not exist: file:(/.+?)\.?$", sentence):
         return sentence + near_path(gone[1])
     found = next((way for pattern, way in _WAYS_OUT if re.search(pattern, sentence)), None)
@@ -39,9 +39,9 @@ def with_way_out(sentence: str) -> str:
 
 
 def failing_expression(entries: Sequence[IndexEntry], evaluation: Callable[[Sequence[str]], str | None]) -> str | None:
-    """Sentence naming the expression that fails, and its indexes; None where none fails alone.
+    """Message with the expression that fails and its indexes; None if none fails alone.
 
-    ``evaluation`` returns the error of some expressions, or None. Halving them keeps its calls few.
+    ``evaluation`` returns the error of some expressions, or None. It is called few times, by bisection.
     """
     texts = list(dict.fromkeys(text for entry in entries for text in entry.index.expressions()))
     while len(texts) > 1:
@@ -55,19 +55,19 @@ def failing_expression(entries: Sequence[IndexEntry], evaluation: Callable[[Sequ
 
 
 def reason_of(error: BaseException) -> str:
-    """Reason of an error, in one sentence of Spark's."""
+    """Reason of an error, in one line of Spark's message."""
     return first_line(message_of(error))
 
 
 def check_not_cancelled(why: str) -> str:
-    """Return the reason of an error; raise GeoskipError for a cancelled job: no retry follows."""
+    """Return the reason of an error; raise GeoskipError for a cancelled job, so that it is not retried."""
     if re.match(r"Job \d+ cancelled", why):
         raise GeoskipError(f"the build was called off: {why}")
     return why
 
 
 def message_of(error: BaseException) -> str:
-    """Messages of an error and of the whole chain of its causes."""
+    """Messages of an error and of all its causes."""
     java_error: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     texts = [] if isinstance(error, Py4JJavaError) else [str(error)]
     for _ in range(20):
@@ -83,14 +83,14 @@ _PREFIXES = re.compile(
     r"(?:Caused by: |.*Lost task \S+ in stage \S+ \(TID \d+\)(?: \([^)]*\))?: *|(?:[a-z0-9]+\.)+[A-Za-z0-9$]+: *"
     r"|\[[A-Z0-9_.]+\] *)+"
 )
-# a Python function that raised: Spark shows the traceback, whose last line is the error
+# for an exception in a Python function Spark shows the traceback; its last line is the error
 _OF_PYTHON = re.compile(r"An exception was thrown from the Python worker|Traceback \(most recent call last\)")
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
 _SAYS_NOTHING = re.compile(r"Exception thrown in awaitResult|Job aborted|An error occurred|$")
 
 
 def first_line(message: str) -> str:
-    """First line of a message that names a reason, without Java's classes and stack frames."""
+    """First line of a message with a reason, without Java's class names and stack frames."""
     before = ""
     for line in message.splitlines():
         plain = re.sub(r"\.? *SQLSTATE: *\w+.*$", "", _PREFIXES.sub("", line.strip(), count=1))
@@ -100,7 +100,7 @@ def first_line(message: str) -> str:
             return str(raised[-1].strip()[:300])
         if before or not plain.endswith(":"):
             return (before + plain)[:300]
-        before = plain + " "  # a heading, such as schemas that cannot be merged; the cause is a later line
+        before = plain + " "  # a heading, such as on schemas that cannot be merged; the cause is in a later line
     return before.rstrip(": ") or "Spark gives no reason"
 
 
@@ -127,9 +127,9 @@ def explain_worker_errors() -> Iterator[None]:
 
 @contextmanager
 def show_progress(spark: SparkSession, title: str, tasks: int | None = None) -> Iterator[None]:
-    """Show the progress of the Spark jobs of this block, once they have taken two seconds.
+    """Show the progress of the Spark jobs of this block after two seconds.
 
-    ``tasks`` is their number; without it the tasks of the stages that run are counted alone.
+    ``tasks`` is their number, shown until stages run; then the tasks of the running stages are counted.
     """
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(spark, title, tasks, done), daemon=True)

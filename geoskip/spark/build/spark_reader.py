@@ -1,8 +1,8 @@
 """Spark jobs that summarise files: Python tasks that open them, or Spark's own reader.
 
-A file that makes Spark's reader fail is left out with the reason, and the others are read again. Settings must not make
-a damaged file seem complete: ``ignoreCorruptFiles`` and ``ignoreMissingFiles`` are off in a build, whatever the session
-and the reader's options say.
+A file for which Spark's reader fails is left out with the reason, and the others are read again. A damaged file must
+not seem complete: ``ignoreCorruptFiles`` and ``ignoreMissingFiles`` are off in a build, whatever the settings of the
+session and the reader.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from geoskip.stores.log_files import local_path
 
 _FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20
-"""A task of this size takes a few seconds; starting one costs a Python worker a tenth of a second."""
+"""Bytes of a task that takes a few seconds; starting a task takes a Python worker a tenth of a second."""
 _MOST_UNREADABLE = 20
 _SCHEMA = "payload binary"
 _THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
 _BAD = "_geoskip_bad"
-"""Column of JSON records that could not be parsed or converted, which builds read beside the others."""
+"""Column of malformed JSON records, which builds read in addition to the others."""
 
 
 def tasks_for(spark: SparkSession, files: Sequence[ListedFile]) -> int:
-    """Number of tasks: as many as there are processors, more only where tasks would take long."""
+    """Number of tasks: the default parallelism, or more if tasks would take long; fewer for few files."""
     size = sum(file.size for file in files)
     wanted = max(spark.sparkContext.defaultParallelism, len(files) // _FILES_PER_TASK, size // _BYTES_PER_TASK)
     return max(1, min(wanted, len(files) + size // _BYTES_PER_TASK))
@@ -84,7 +84,7 @@ def read_through_arrow(
     spark, plans, files
         The session, the indexes to build, all of them over columns, and the files, all of them local.
     case_sensitive, in_driver
-        Whether names of columns are, and whether the files are opened in the driver, without a job.
+        True if column names are case-sensitive; True to open the files in the driver, without a job.
     """
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     if in_driver:
@@ -100,27 +100,27 @@ def read_through_arrow(
 
 
 ReadingJob = Callable[[SourceState, Sequence[IndexEntry], Sequence[ListedFile]], list[FileResult]]
-"""Summarises files through Spark's own reader; raises Spark's errors."""
+"""A function that summarises files through Spark's own reader; raises Spark's errors."""
 
 
 def read_through_spark(
     state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile], job: ReadingJob | None = None
 ) -> list[FileResult]:
-    """Summaries through Spark's own reader: one job, and further ones for each file that cannot be read.
+    """Summaries through Spark's own reader: one job, and further jobs after each unreadable file.
 
-    A file of JSON with a malformed record is left out: its values depend on the columns that a query reads.
+    A JSON file with a malformed record is left out, since its values depend on the columns that a query reads.
 
     Parameters
     ----------
     state, entries, files
         The dataset, the indexes to build, and the files to read.
     job
-        The job that summarises some files. Default: Python tasks over what Spark has read.
+        The job that summarises some files. Default: Python tasks on the rows that Spark reads.
 
     Raises
     ------
     GeoskipError
-        Where an expression cannot be evaluated, and where more than 20 files cannot be read.
+        If an expression cannot be evaluated, or more than 20 files cannot be read.
     """
     groups = [list(files)]
     found: list[FileResult] = []
@@ -157,7 +157,7 @@ _NAMED = re.compile(r"(?:reading file|read file|File does not exist:|File|file) 
 
 
 def _unreadable_file(message: str, files: Sequence[ListedFile]) -> ListedFile | None:
-    """File named in an error of Spark's reader, percent-encoded or not."""
+    """The file in an error message of Spark's reader, percent-encoded or not."""
     by_path = {plain_uri(file.uri): file for file in files}
     for name in _NAMED.findall(message):
         for text in (name, name.rstrip(".,:;'\""), unquote(name), unquote(name.rstrip(".,:;'\""))):
@@ -173,7 +173,7 @@ def _path_only(uri: str) -> str:
 
 
 def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Sequence[str]) -> str | None:
-    """Error of evaluating some expressions over all rows of some files; None where there is none."""
+    """Error when evaluating some expressions over all rows of some files, or None."""
     chosen = restricted_to(state, files)
     try:
         chosen.select(*arrow_columns(chosen, texts)).write.format("noop").mode("overwrite").save()
@@ -184,7 +184,7 @@ def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Se
 
 @dataclass(frozen=True)
 class SelectedValues:
-    """Rows of some files: the file's path, for JSON what could not be converted, and the values."""
+    """Rows of some files: the file's path, for JSON the malformed record, and the values."""
 
     frame: DataFrame
     first: int
@@ -192,7 +192,7 @@ class SelectedValues:
     plans: Plans
     """The indexes, each with the numbers of its values."""
     decoded: Callable[[str], str]
-    """Decodes the path."""
+    """Function that decodes the path."""
 
     @classmethod
     def of(
@@ -203,10 +203,10 @@ class SelectedValues:
         Parameters
         ----------
         state, entries, files
-            The dataset, the indexes whose expressions are meant, and the files to read.
+            The dataset, the indexes with the expressions, and the files to read.
         """
         chosen = restricted_to(state, files)
-        of_table = state.relation.is_of("iceberg")  # which names files as they are, and has no column `_metadata`
+        of_table = state.relation.is_of("iceberg")  # no percent-encoded paths, and no column `_metadata`
         chosen, path = _with_file_name(chosen) if of_table else with_path(chosen)
         of_json = state.relation.is_of("Json")
         texts: dict[str, int] = {}
@@ -239,21 +239,21 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
 
 
 def hidden_by_a_view(files: Sequence[ListedFile]) -> list[FileResult]:
-    """Results of files of JSON that are left out, since a view hides malformed records."""
+    """Results of JSON files that are left out, since a view hides malformed records."""
     return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
 
 
 def restricted_to(state: SourceState, files: Sequence[ListedFile]) -> DataFrame:
-    """DataFrame of the dataset over these files alone."""
+    """DataFrame of the dataset over only these files."""
     lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
     return DataFrame(java(state.spark).geoskip.files().only(state.frame._jdf, lines), state.spark)
 
 
 def with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
-    """DataFrame with a column that names the file of each row, and that column.
+    """A DataFrame with a column for the file of each row, and that column.
 
-    Spark finds no ``_metadata`` in a table with CHAR columns, which it pads right above the files. A projection of its
-    own then holds the file's name: being non-deterministic it stays there, below any Python function.
+    Spark does not resolve ``_metadata`` in a table with CHAR columns, which a projection right above the scan pads.
+    Then a separate projection adds the file's name: since it is non-deterministic, it stays below any Python function.
     """
     path = _path_of(frame)
     try:
@@ -269,7 +269,7 @@ def _with_file_name(frame: DataFrame) -> tuple[DataFrame, Column]:
 
 
 def _path_of(frame: DataFrame) -> Column:
-    """Column of each row's file, also where the data have a column called ``_metadata``."""
+    """Column with each row's file, even if the data have a column called ``_metadata``."""
     if "_metadata" not in (name.lower() for name in frame.columns):
         return F.col("_metadata.file_path")
     jdf: Any = frame._jdf
@@ -279,7 +279,7 @@ def _path_of(frame: DataFrame) -> Column:
 
 
 def arrow_columns(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
-    """Columns of expressions in types that Arrow has: Sedona's geometries as EWKB, Spark's own as WKB."""
+    """Columns for expressions in types of Arrow: Sedona's geometries as EWKB, Spark's as WKB."""
     columns = columns_for(frame, texts)
     fields = frame.select(*columns).schema.fields
 
@@ -301,15 +301,15 @@ def results_of(
 ) -> list[FileResult]:
     """Results of files, merged from the summaries of their parts.
 
-    A text in place of parts is the problem of the file. A file without rows is empty: that is certain since every row
-    came from one of the files, else GeoskipError is raised.
+    A text in place of parts is the problem of the file. A file without results is empty: this is certain, since
+    GeoskipError is raised if some row is from none of the files.
 
     Parameters
     ----------
     rows
         Paths, each with summaries or a problem.
     entries, files, selected
-        The indexes, the files, and the values that the summaries are of.
+        The indexes, the files, and the values that were summarised.
     reader
         Name of the reader, for reports.
     """

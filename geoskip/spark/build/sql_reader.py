@@ -1,13 +1,13 @@
 """Summaries by Spark's own aggregates, for clusters that cannot run geoskip's Python tasks.
 
-Bounds and counts of all indexes are one aggregation by file, and the distinct values of each value list another, cut
-off beyond the list's limit. The driver makes summaries of these few values by the index's own ``collect``, and puts the
-counts of all rows in their place. So they are equal to those that a Python task makes of all values: ``collect`` of a
-``MinMax`` depends on nothing but the extremes and the counts, that of a ``ValueList`` on the distinct values and the
-counts.
+Bounds and counts of all indexes are computed by one aggregation by file, and the distinct values of each value list by
+another, limited to one more than the list may have. The driver computes summaries of these few values by the index's
+own ``collect``, and replaces the counts by those of all rows. The result equals that of a Python task over all values:
+``collect`` of a ``MinMax`` depends only on the extremes and the counts, that of a ``ValueList`` only on the distinct
+values and the counts.
 
-Spark's ``min`` and ``max`` order strings and binary by unsigned bytes, which is the order of the bounds, and NaN above
-all numbers, so that NaN is left out and counted. Grouping makes 0.0 of -0.0, which a column beside it restores.
+Spark's ``min`` and ``max`` order strings and binary by unsigned bytes, as the bounds do, and NaN above all numbers;
+NaN is therefore excluded and counted. Grouping turns -0.0 into 0.0; an additional column restores it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _summarise(state: SourceState, entries: Sequence[IndexEntry], files: Sequenc
 
 @dataclass(frozen=True)
 class _ColumnCounts:
-    """Extremes and counts of each column in each file."""
+    """Extremes and counts of each column by file."""
 
     table: pa.Table
     types: Sequence[pa.DataType]
@@ -118,7 +118,7 @@ class _ColumnCounts:
         return cls(table, types, *columns)
 
     def ends(self, column: int, place: int) -> pa.Array:
-        """Least and greatest value of a column in a file, empty if it has none."""
+        """Smallest and largest value of a column in a file; empty if it has none."""
         ends = [self.table.column(f"{end}{column}").slice(place, 1) for end in ("low", "high")]
         joined = pa.chunked_array([chunk for end in ends for chunk in end.chunks], ends[0].type)
         return pa.concat_arrays(joined.chunks).cast(self.types[column]).drop_null()
@@ -129,11 +129,11 @@ class _ColumnCounts:
         Parameters
         ----------
         summary
-            The summary; None stays None.
+            The summary; None is returned unchanged.
         column
-            The number of the column that it is of.
+            The number of the column.
         place
-            The number of the file among those that were counted.
+            The position of the file in ``paths``.
         """
         if summary is None:
             return None
@@ -144,7 +144,7 @@ class _ColumnCounts:
 
 
 def _distinct_values(frame: DataFrame, selected: SelectedValues, column: int, most: int) -> dict[str, pa.Array]:
-    """Distinct values of a column by file, at most so many of each, without NULL.
+    """Distinct values of a column by file without NULL, at most ``most`` for each file.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def _distinct_values(frame: DataFrame, selected: SelectedValues, column: int, mo
     column
         The number of the column.
     most
-        The number of values of a file beyond which any are as good as all.
+        The number of values of a file from which on the others make no difference.
     """
     name, kind = frame.columns[selected.first + column], selected.types[column]
     value = F.col(name)
@@ -176,7 +176,7 @@ def _is_negative_zero(value: Column) -> Column:
 
 
 def _collect_table(frame: DataFrame) -> pa.Table:
-    """The rows of a DataFrame as Arrow, with the types that Spark gives them."""
+    """The rows of a DataFrame as an Arrow table with Spark's types."""
     rows: Any = frame
     batches = rows._collect_as_arrow()
     if batches:

@@ -1,1 +1,1 @@
-"""The handle of a dataset and the verbs behind its methods."""
+"""The handle of a dataset, and the operations that its methods run."""

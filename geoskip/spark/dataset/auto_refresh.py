@@ -1,4 +1,4 @@
-"""Automatic refreshes: before a DataFrame is made, after queries, or in a thread beside a job."""
+"""Automatic refreshes: before a DataFrame is created, after queries, or periodically in a thread."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import known
 
 _SHARE, _REST = 10, 1.0
-"""A thread that refreshes after queries pauses ten times as long as a refresh took, at least one second."""
+"""Pause after each refresh by queries, as a multiple of its duration, and the minimum in seconds."""
 
 
 def refresh_within(source: DatasetSource, bound: StalenessBound) -> None:
-    """Index new files, if they are within a bound."""
+    """Index new files, if they do not exceed a bound."""
     data = SparkData(source, source.current_state())
     missing = with_latest(data.store, lambda found: files_without_metadata(found, data))
     if missing and bound.allows(len(missing), sum(size for _, size, _ in missing)):
@@ -32,15 +32,15 @@ def refresh_within(source: DatasetSource, bound: StalenessBound) -> None:
 
 
 class QueryRefresher:
-    """Thread that indexes new files after each query of the dataset; the first query starts it.
+    """A thread that indexes new files after queries of the dataset; the first query starts it.
 
-    A query only sets a flag. However many there are, listings take at most a tenth of the time.
+    A query only sets a flag. With any number of queries, listings take at most a tenth of the time.
     """
 
     def __init__(self, source: DatasetSource, bound: StalenessBound) -> None:
         self.passes = 0
-        """Number of times that it has looked for new files."""
-        self._source = replace(source)  # with a last listing of its own
+        """Number of times that it has listed the files."""
+        self._source = replace(source)  # with its own cached listing
         self._bound = bound
         self._asked = threading.Event()
         self._ended = threading.Event()
@@ -48,7 +48,7 @@ class QueryRefresher:
         self._thread: threading.Thread | None = None
 
     def ask(self) -> None:
-        """Note that a query reads the dataset."""
+        """Record that a query reads the dataset."""
         self._asked.set()
         with self._lock:
             if self._thread is None:
@@ -67,18 +67,18 @@ class QueryRefresher:
             try:
                 refresh_within(self._source, self._bound)
             except Exception as error:
-                with suppress(Warning):  # where warnings are errors
+                with suppress(Warning):  # if warnings are turned into errors
                     warn_of(self._source, error)
             self.passes += 1
             self._ended.wait(max(_REST, _SHARE * (time.monotonic() - began)))
 
 
 _after: dict[str, QueryRefresher] = {}
-"""By root."""
+"""The running refreshers by root."""
 
 
 def refresh_after_queries(source: DatasetSource, bound: StalenessBound | None) -> QueryRefresher | None:
-    """Let queries of this driver refresh a dataset's metadata for the queries after them; None ends that."""
+    """Refresh a dataset's metadata after queries of this driver, for later queries; None stops this."""
     root = source.relation().root
     old = _after.pop(root, None)
     if old is not None:
@@ -107,7 +107,7 @@ def warn_of(source: DatasetSource, error: Exception) -> None:
 
 
 class RefreshThread:
-    """Thread that refreshes a dataset periodically, made by ``Dataset.keep_fresh``."""
+    """A thread that refreshes a dataset periodically, created by ``Dataset.keep_fresh``."""
 
     def __init__(self, source: DatasetSource, every: float) -> None:
         if not (isinstance(every, int | float) and every > 0):
@@ -122,12 +122,12 @@ class RefreshThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread, after a refresh that is under way."""
+        """Stop the thread, after the running refresh if any."""
         self._stop.set()
         self._thread.join()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until a refresh that began after this call has ended; False where that takes longer."""
+        """Wait until a refresh that began after this call has ended; False after the timeout."""
         with self._ended_refresh:
             wanted = self._refreshes + 2
             return self._ended_refresh.wait_for(lambda: self._refreshes >= wanted or self._stop.is_set(), timeout)

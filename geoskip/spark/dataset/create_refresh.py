@@ -1,4 +1,4 @@
-"""Verbs that read data: create, refresh and append."""
+"""The operations that read data: create, refresh and append."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MODES = ("incremental", "full", "quick")
 
 
 def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str, Any] | None = None) -> BuildReport:
-    """Build indexes, beside the existing ones; ``layout`` is recorded in place of what the metadata say."""
+    """Build indexes in addition to existing ones; ``layout`` replaces the recorded layout."""
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
     state, store = data.state, data.store
@@ -75,13 +75,13 @@ def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str,
 
 
 def _has_indexes(store: Store) -> bool:
-    """Test whether a store holds an index, and not a layout alone."""
+    """Test whether a store has an index, and not only a layout."""
     found = latest(store)
     return found is not None and found.header.has_indexes
 
 
 def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
-    """Update the metadata to the files of now."""
+    """Update the metadata to the current files."""
     if mode not in MODES:
         raise InvalidSpecificationError(f"refresh_index(mode=) takes {', '.join(map(repr, MODES))}, got {mode!r}")
     started = time.perf_counter()
@@ -107,7 +107,7 @@ def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
 
 
 def report(data: SparkData, started: float) -> BuildReport:
-    """Let queries use the latest snapshot, and report on the build with the sums of that snapshot."""
+    """Make queries use the latest snapshot, and report on the build with the totals of that snapshot."""
     data.source.make_known(data.state.relation, complete=True)
     known.renew(data.root)
     java(data.source.spark).geoskip.forget()
@@ -118,10 +118,9 @@ def report(data: SparkData, started: float) -> BuildReport:
 
 
 def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
-    """Write rows to the dataset, and index the new files; None where there is no index.
+    """Write rows to the dataset, and index the new files; None if there is no index.
 
-    Where indexing fails there is a warning: an error would look as if nothing was written, and a retry would write the
-    rows twice.
+    If indexing fails, a warning is issued: after an error a user would retry, and write the rows twice.
     """
     if not hasattr(frame, "write"):
         raise InvalidSpecificationError(f"append() takes a DataFrame of Spark, got {type(frame).__name__}")
@@ -144,7 +143,7 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
         try:
             state = source.current_state()
             partitions = state.relation.partitions
-            if not state.relation.table:  # which has columns of its own, and checks them
+            if not state.relation.table:  # a table format checks the columns itself
                 _check_columns(source, state, frame)
         except DatasetNotFoundError:
             partitions = ()
@@ -162,11 +161,11 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
 
 
 def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
-    """Warn where the files belong to a table of Delta or Hudi, which is read as plain files here."""
+    """Warn if the files belong to a table of Delta or Hudi that is read as plain files."""
     if state.relation.table:
         return
     folder = HadoopFolder(state.relation.root)
-    with suppress(OSError):  # whatever needs a file system that is away reports it
+    with suppress(OSError):  # other operations report an unreachable file system
         for name, marker in (("Delta", "_delta_log"), ("Hudi", ".hoodie")):
             if folder.exists(marker):
                 warnings.warn(
@@ -177,7 +176,7 @@ def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
 
 
 def _check_columns(source: DatasetSource, state: SourceState, frame: DataFrame) -> None:
-    """Refuse rows that lack a column, since Spark infers the columns of a folder from one file."""
+    """Raise an error for rows that lack a column, since Spark infers a folder's columns from one file."""
     given = {name.lower() for name in frame.columns}
     if missing := [name for name in state.frame.columns if name.lower() not in given]:
         raise InvalidSpecificationError(

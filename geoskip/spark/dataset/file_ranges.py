@@ -1,6 +1,6 @@
 """Ranges of a dataset's columns in every file, from its metadata or from the files.
 
-Bounds that no index stores are read as a build reads those of MinMax: from Parquet's footers where these suffice.
+Bounds that no index stores are read as for a build of MinMax: from Parquet footers if these suffice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java
 
 _SMALL = 16 << 20
-"""Bytes of files that the driver reads without a job."""
+"""Maximum total size of files that the driver reads without a job."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class DatasetRanges:
     table : pa.Table
         ``path``, ``size`` and ``rows`` of the files, in the order of the ranges.
     columns : mapping
-        The ranges by column; a geometry gives two.
+        The ranges by column; two for a geometry.
     notes : tuple of str
-        Columns that have no ranges, with the reason.
+        Columns without ranges, with the reason.
     """
 
     table: pa.Table
@@ -58,13 +58,13 @@ class DatasetRanges:
     notes: tuple[str, ...] = ()
 
     def of(self, texts: Sequence[str]) -> dict[str, FileRanges]:
-        """The ranges of some expressions, both those of a geometry's x and y."""
+        """The ranges of some expressions; for a geometry those of x and y."""
         names = [name for text in texts for name in (text, f"{text} (x)", f"{text} (y)")]
         return {name: self.columns[name] for name in names if name in self.columns}
 
 
 def current_snapshot(data: SparkData) -> Snapshot | None:
-    """Latest snapshot of a dataset; None where it has none, or one that was made at another location."""
+    """The latest snapshot of a dataset; None without one, or if it was created at another location."""
     with data.store.patiently():
         snapshot = latest(data.store)
     return None if snapshot is None or is_elsewhere(data, snapshot.header) else snapshot
@@ -106,7 +106,7 @@ def report_layout(source: DatasetSource, columns: Sequence[str]) -> LayoutReport
 def dataset_ranges(
     data: SparkData, snapshot: Snapshot | None, texts: Sequence[str], *, strictly: set[str] | None = None
 ) -> DatasetRanges:
-    """Ranges of some expressions in the files that are listed now.
+    """Ranges of some expressions in the current files.
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ def dataset_ranges(
     texts
         Column names, or SQL texts over the columns.
     strictly
-        Those of them whose lack of ranges is an error; others are left out with a note.
+        Expressions that must have ranges; others without ranges are left out with a note.
 
     Raises
     ------
     DatasetNotFoundError
-        Where there are no files.
+        If there are no files.
     InvalidSpecificationError
         For an expression of ``strictly`` that is unknown, or has no order.
     """
@@ -153,7 +153,7 @@ def _is_among(text: str, found: Mapping[str, FileRanges]) -> bool:
 def _entries(
     data: SparkData, snapshot: Snapshot | None, texts: Sequence[str], strictly: set[str]
 ) -> tuple[list[IndexEntry], list[str]]:
-    """Entries of indexes with bounds of some expressions, stored ones first; and notes on the others."""
+    """Entries of indexes with bounds of some expressions, stored ones first, and notes on the others."""
     stored: dict[str, IndexEntry] = {}
     for entry in snapshot.header.entries if snapshot is not None else ():
         if isinstance(entry.index, MinMax | GeoBox):
@@ -173,7 +173,7 @@ def _entries(
 
 
 def _bound(data: SparkData, text: str) -> IndexEntry:
-    """Entry of a MinMax, or of a GeoBox for a geometry; raises the error of the first."""
+    """Entry of a MinMax, or of a GeoBox for a geometry; raises the error of MinMax."""
     state = data.state
 
     def entry(index: Index) -> IndexEntry:
@@ -191,7 +191,7 @@ def _bound(data: SparkData, text: str) -> IndexEntry:
 def _summaries(
     data: SparkData, snapshot: Snapshot | None, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
 ) -> pa.Table:
-    """Files table of the listed files with stored summaries, and others read now."""
+    """Files table of the listed files with stored summaries; missing ones are read."""
     stored = {entry.name for entry in snapshot.header.entries} if snapshot is not None else set()
     diff = SnapshotDiff.of(snapshot, data, closely=False) if snapshot is not None else None
     is_whole = diff is not None and bool(diff.is_fresh.all()) and not diff.stale

@@ -126,7 +126,7 @@ def dataset(
         format = table_format(spark, place)
     source = DatasetSource(spark, place, table, format or "parquet", reader_options, folder, store, encryption)
     relation = source.relation()
-    source.store(relation)  # raises at once for a store that cannot be used
+    source.store(relation)  # raises early if no store can be used
     if source.is_private():
         source.make_known(relation)
     if auto_refresh is not None:
@@ -135,7 +135,7 @@ def dataset(
 
 
 def check_spelling(call: Callable[..., Any], options: Iterable[str]) -> None:
-    """Raise for a misspelt argument of a call, which would be taken for an option of Spark's and ignored."""
+    """Raise an error for a misspelt argument, which would be passed to Spark as an option and ignored."""
     for name in options:
         if meant := misspelt(name, getattr(call, "__kwdefaults__", None) or ()):
             raise InvalidSpecificationError(f"{call.__name__}() has no argument {name}; did you mean {meant}=?")
@@ -310,7 +310,7 @@ class Dataset:
         """
         return verify.repair(self._source)
 
-    # --- verbs that do not ------------------------------------------------------------------------------------------
+    # --- verbs that read no data --------------------------------------------------------------------------------------
 
     def optimize_index(self) -> None:
         """Merge the small parts that refreshes have written into one, ordered by path."""

@@ -1,4 +1,4 @@
-"""The layout in a dataset's metadata, also where the dataset has no index."""
+"""The recorded layout in a dataset's metadata, which need not have an index."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _OWN_REWRITES = {
 
 
 def own_rewrite(table: str) -> str:
-    """The statement by which a table format rewrites its files, or words for it."""
+    """The statement by which a table format rewrites its files, or a general description."""
     return _OWN_REWRITES.get(table, "its own procedure")
 
 
 def record_layout(data: SparkData, layout: Mapping[str, Any]) -> None:
-    """Record a layout, in a first snapshot without an index where there are no metadata.
+    """Record a layout; if there are no metadata, in a first snapshot without an index.
 
-    Nothing is recorded where the first metadata would be in clear, since no key is named, or where they are those of
-    another dataset.
+    Nothing is recorded if the first metadata would be unencrypted, since ``encryption`` names no key, or if the
+    metadata are those of another dataset.
 
     Parameters
     ----------

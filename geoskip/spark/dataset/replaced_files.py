@@ -19,19 +19,19 @@ def remove_replaced(source: DatasetSource, retain: timedelta) -> tuple[str, ...]
     Parameters
     ----------
     source
-        The dataset as it is now.
+        The current dataset.
     retain
-        The age that a rewrite must have, so that readers of its old files have ended.
+        The minimum age of a rewrite, so that readers of its old files have ended.
 
     Returns
     -------
     tuple of str
-        The folders whose files were removed.
+        The old folders with removed files.
 
     Raises
     ------
     ConflictError
-        Where a writer has added files to an old folder since; nothing is removed.
+        If a writer has since added files to an old folder; nothing is removed.
     """
     state = source.current_state()
     used = {state.relation.root, *state.files.folders}
@@ -47,7 +47,7 @@ def remove_replaced(source: DatasetSource, retain: timedelta) -> tuple[str, ...]
         _check_unused(source, str(journal["from"]), used)
         _check_known(source, journal)
     removed = []
-    for root, journal in reversed(due):  # the oldest first, so that the way to them stays
+    for root, journal in reversed(due):  # oldest first, since later journals refer to earlier folders
         remove_files(str(journal["from"]), [uri for uri, *_ in journal["files"]])
         folder_at(root).delete(JOURNAL)
         removed.append(str(journal["from"]))
@@ -63,7 +63,7 @@ def _check_unused(source: DatasetSource, old: str, used: set[str]) -> None:
 
 
 def _check_known(source: DatasetSource, journal: dict[str, Any]) -> None:
-    """Raise where an old folder has files that the rewrite did not see."""
+    """Raise ConflictError if an old folder has files that the rewrite did not list."""
     known = {(uri, size, mtime) for uri, size, mtime in [*journal["files"], *(journal.get("others") or ())]}
     folders = sorted({uri.rpartition("/")[0] for uri, *_ in journal["files"]})
     folders = [str(journal["from"]), *(each for each in folders if not is_below(each, [str(journal["from"])]))]

@@ -1,9 +1,9 @@
-"""The files to rewrite: those out of order, and those of an unsuitable size.
+"""Choice of the files to rewrite: those out of order, and those of an unsuitable size.
 
-In each partition these are files that overlap others in the layout, files smaller than 0.6 of the wanted size or larger
-than twice, and the files that lie between: with them the new files overlap none of those that stay. One small file
-alone stays. Of several columns, bounds do not tell the order of files that no recorded write has arranged: several such
-files are taken, unless the layout is lexical and they are apart in its first column.
+In each partition these are files that overlap others in the layout, files smaller than 0.6 or larger than 2 times the
+wanted size, and the files between them, so that new files do not overlap kept ones. A single small file is kept. With
+several columns, bounds do not show whether files that no recorded write has arranged are in order: if there are several
+of these they are rewritten, unless the layout is lexical and they do not overlap in its first column.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from geoskip.spark.dataset.source import DatasetSource, SparkData
 
 Mask = NDArray[np.bool_]
 _MOST_MERGES = 500
-"""Groups of files whose columns are read at most, where their types differ."""
+"""Maximum number of groups of files for which columns are read if their types differ."""
 _CODECS = ("uncompressed", "snappy", "gzip", "lz4", "lz4_raw", "zstd")
-"""Codecs that each Spark writes without further libraries."""
+"""Codecs that every supported Spark writes without additional libraries."""
 _SMALL = 0.6
-"""Share of the wanted size below which a file is merged with others."""
+"""Fraction of the wanted size below which a file is merged with others."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The files of a dataset that are rewritten, and those that stay.
+    """The files of a dataset that are rewritten, and those that are kept.
 
     Attributes
     ----------
     rewritten, kept
         The files.
     is_whole
-        True where no condition left files out.
+        True if no condition has excluded files.
     files, file_size
-        The number of new files, or the bytes of one; one of them is None.
+        The number of new files, or the bytes of one; one of the two is None.
     """
 
     rewritten: list[ListedFile]
@@ -66,7 +66,7 @@ class Chosen:
 
 
 def check_is_rewritable(source: DatasetSource, relation: FileRelation) -> None:
-    """Raise where the files are not of Parquet, or a table's log lists them."""
+    """Raise an error unless the files are Parquet files that are not managed by a table format."""
     if relation.table:
         raise InvalidSpecificationError(
             f"rewrite() does not write {source.name}, a table of {relation.table}, whose own log names its files: "
@@ -80,7 +80,7 @@ def check_is_rewritable(source: DatasetSource, relation: FileRelation) -> None:
 
 
 def file_target(files: int | None, file_size: int | str | None) -> tuple[int | None, int | None]:
-    """The number of files, or the bytes of one, whichever is given.
+    """Validate the number of files, or the bytes of one file, whichever is given.
 
     >>> file_target(None, "64 MiB"), file_target(4, None), file_target(None, None)
     ((None, 67108864), (4, None), (None, None))
@@ -100,7 +100,7 @@ def file_target(files: int | None, file_size: int | str | None) -> tuple[int | N
 
 
 def files_where(state: SourceState, where: str | None) -> set[str] | None:
-    """URIs of the files in the partitions that meet a condition; None for all files.
+    """URIs of the files in the partitions that satisfy a condition; None for all files.
 
     Raises InvalidSpecificationError for a condition on anything but partition columns.
     """
@@ -128,7 +128,7 @@ def files_where(state: SourceState, where: str | None) -> set[str] | None:
         raise InvalidSpecificationError(
             f"rewrite(where=) takes a condition that is deterministic, got {where!r}, which chooses files by chance"
         )
-    # tables with columns of CHAR have a projection over their files, which hides the column _metadata
+    # tables with CHAR columns have a projection above the scan, which hides the column _metadata
     found = state.frame.where(where).selectExpr("input_file_name() AS path").distinct().collect()
     return {plain_uri(unquote(row["path"])) for row in found}
 
@@ -142,18 +142,18 @@ def choose_files(
     files: int | None,
     file_size: int | None,
 ) -> Chosen:
-    """The files to rewrite, and those that stay.
+    """Choose the files to rewrite.
 
     Parameters
     ----------
     data, snapshot
         The dataset and its metadata.
     layout
-        The layout wanted.
+        The wanted layout.
     among
         URIs of the files that may be rewritten; None for all.
     files, file_size
-        The number of files of these, or the bytes of a file; without both, the bytes that are recorded, or 128 MiB.
+        The number of new files in place of these, or the bytes of a file. Default: the recorded size, or 128 MiB.
     """
     recorded = snapshot.header.layout if snapshot is not None else {}
     if files is None and file_size is None:
@@ -178,9 +178,9 @@ def choose_files(
     unarranged = np.array([write_of(path) not in writes for path in paths], dtype=bool)
     if not texts:
         stray = np.zeros(len(listed), dtype=bool)
-    elif not all(found.of([text]) for text in texts):  # nothing but their writes says that files are in order
+    elif not all(found.of([text]) for text in texts):  # without bounds only recorded writes are known to be in order
         stray = stray | unarranged
-    elif isinstance(layout, Sort):  # files in order of another column are apart in all columns, too
+    elif isinstance(layout, Sort):  # files sorted by another column need not overlap in all columns either
         stray = stray | (unarranged & out_of_order(ranges[:1], paths, writes))
     elif len(ranges) > 1:
         stray = stray | _several_unarranged(folders, unarranged)
@@ -203,9 +203,9 @@ def choose_files(
 
 
 def _several_unarranged(folders: NDArray[np.object_], unarranged: Mask) -> Mask:
-    """Mask of the files that no known write has arranged, where their partition has several.
+    """Mask of the files that no recorded write has arranged, if their partition has several.
 
-    Files that are sorted by one column alone overlap in no column's box, and are in the order of no curve.
+    The boxes of files that are sorted by only one column do not overlap, but the files are not in a curve's order.
     """
     counts = Counter(folders[unarranged])
     several: Mask = np.array([counts[folder] > 1 for folder in folders], dtype=bool)
@@ -231,10 +231,10 @@ def _of_partition(ranges: Sequence[FileRanges], sizes: NDArray[np.float64], stra
 
 
 def columns_of_files(source: DatasetSource, files: Sequence[ListedFile]) -> set[str]:
-    """Names of the columns of files whose types differ: those of halves, until Spark merges their types.
+    """Names of the columns of files that have columns of different types.
 
-    The files are taken by age, so that files of one type mostly stand together. Raises InvalidSpecificationError where
-    types change too often among them.
+    The files are halved until Spark can merge their types. They are sorted by age, so that files with the same
+    types are mostly adjacent. Raises InvalidSpecificationError if types change too often.
     """
     reader = source.spark.read.option("mergeSchema", "true").option("__globPaths__", "false")
     names: set[str] = set()
@@ -258,7 +258,7 @@ def columns_of_files(source: DatasetSource, files: Sequence[ListedFile]) -> set[
 
 
 def column_names(kind: T.DataType, above: str = "") -> set[str]:
-    """Names of all fields, in lower case, those within others after their names."""
+    """Paths of all fields in lower case; nested fields are prefixed with their parents' names."""
     match kind:
         case T.StructType():
             inner = [(f"{above}.{field.name}".lstrip(".").lower(), field.dataType) for field in kind.fields]
@@ -271,12 +271,12 @@ def column_names(kind: T.DataType, above: str = "") -> set[str]:
 
 
 def codec_of(source: DatasetSource, files: Sequence[ListedFile]) -> str:
-    """Codec that most bytes of Parquet files have, as Spark names it.
+    """Spark's name of the codec of most bytes of Parquet files.
 
-    It is the session's where Spark cannot write that of the files without further libraries.
+    It is the session's codec if Spark cannot write that of the files without additional libraries.
 
-    Raises InvalidSpecificationError where a file is encrypted, since its rows would be written in clear, and where it
-    is GeoParquet, since Spark's writer knows nothing of the geometries that the footer describes.
+    Raises InvalidSpecificationError if a file is encrypted, since its rows would be written unencrypted, or if it is
+    GeoParquet, since Spark's writer does not write the geometry metadata of the footer.
     """
     sizes: Counter[str] = Counter()
     for file in files:
@@ -299,7 +299,7 @@ def codec_of(source: DatasetSource, files: Sequence[ListedFile]) -> str:
 
 
 def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None, bool]:
-    """Encryption of a Parquet file, codec of its first column (None: no rows), and if it is GeoParquet."""
+    """Encryption of a Parquet file, codec of its first column (None: no rows), and True for GeoParquet."""
     gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
     place = gateway.org.apache.hadoop.fs.Path(file.uri)
     try:

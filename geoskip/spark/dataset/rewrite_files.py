@@ -1,25 +1,26 @@
 """Rewriting a dataset in a layout: new files in a new folder, and a switch of tables to it.
 
-*What is atomic for readers of Spark.* A reader lists a folder once and opens the files later, and a listing in progress
-is many requests. So no exchange of files within a folder is safe: readers that have listed the old files fail when
-these go, and readers that list during the exchange see some of both, or of neither. Hence old files are never touched:
+*Atomicity for Spark's readers.* A reader lists a folder once, by many requests, and opens the files later. So replacing
+files within a folder is never safe: readers that have listed the old files fail when these are removed, and readers
+that list during the replacement may find some files of both states, or of neither. Hence old files are not changed:
 
 * a dataset given by its path is rewritten to a *new folder*, which appears by one rename when it is complete (object
-  stores have no rename: there, wait for the call to return). Readers go on with the old folder until they are given the
-  new one.
+  stores have no rename: there, wait for the call to return). Readers use the old folder until they are given the new
+  one.
 * a table is rewritten to a new folder beside its own and then *switched* to it (``ALTER TABLE ... SET LOCATION``, an
-  atomic change of the catalogue). A reader has the old files or the new ones. Partitions are switched one by one, and
-  since a partition has the same rows in both places, a reader may meet any mixture of them.
+  atomic change in the catalog). A reader gets the old files or the new ones. Partitions are switched one by one; since
+  a partition has the same rows in both folders, a reader may use any mixture of them.
 
-The old files stay until ``Dataset.remove_replaced()``, so that readers which have listed them finish.
+The old files are kept until ``Dataset.remove_replaced()``, so that readers that have listed them can finish.
 
-*A crash* before the switch leaves the dataset as it was, and a folder that the next rewrite removes
+*A crash* before the switch leaves the dataset unchanged, and a folder that the next rewrite removes
 (:mod:`geoskip.spark.dataset.rewrite_folders`). A crash during the switch leaves a table with some partitions in the old
 and some in the new folder, with the same rows as before.
 
-*Concurrent writers.* The files are listed before and after the work and once more after the switch; where they differ
-the switch is undone, ConflictError is raised, and everything is in the old place. A writer that began before the switch
-and commits after that last look adds its file to the old folder; ``remove_replaced()`` finds it, and deletes nothing.
+*Concurrent writers.* The files are listed before and after the rewrite and once more after the switch. If they differ,
+the switch is undone and ConflictError is raised; the dataset is in the old folder again. A writer that began before the
+switch and commits after the last listing adds its file to the old folder; ``remove_replaced()`` detects it, and removes
+nothing.
 """
 
 from __future__ import annotations
@@ -85,23 +86,23 @@ class RewriteReport:
     Attributes
     ----------
     path : str
-        The folder where the dataset is now: a new one, or the old one where nothing was to be done.
+        The current folder of the dataset: a new one, or the old one if nothing was rewritten.
     layout : str
         The layout.
     files_before, files_after : int
-        The files of the dataset before and after.
+        The numbers of files of the dataset before and after.
     rewritten, kept : int
-        Files of before that were rewritten, and those that stay as they are, in copies.
+        The numbers of old files that were rewritten, and that were copied unchanged.
     rows : int
-        Rows that were rewritten.
+        The number of rewritten rows.
     chosen : int, optional
-        Files in the partitions that ``where`` chose; None without it.
+        The number of files in the partitions selected by ``where``; None without it.
     replaced : str
-        The folder with the old files; empty where nothing was rewritten.
+        The folder with the old files; empty if nothing was rewritten.
     is_switched : bool
-        True for a table, which reads the new folder now; False where readers are to be given ``path``.
+        True for a table, which now reads the new folder; False if readers must use ``path`` instead.
     seconds : float
-        Duration of the whole.
+        The total duration.
     build : BuildReport, optional
         The report on the indexes in the new folder; None without indexes.
     """
@@ -157,12 +158,12 @@ def rewrite(
     layout, where, to
         As for the method.
     files, file_size
-        The number of files, or the bytes of one; without both, as recorded.
+        The number of files, or the bytes of one. Default: the recorded size.
     """
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
     _check_source(data, to)
-    table = TableLocation.of(source) if source.table is not None else None  # raises for what is no table
+    table = TableLocation.of(source) if source.table is not None else None  # raises if it is not a table
     snapshot = current_snapshot(data)
     wanted = _layout_of(source, snapshot, layout)
     LayoutColumns.of(data.state.frame, wanted)  # raises for expressions that do not fit
@@ -177,7 +178,7 @@ def rewrite(
 
 
 def _check_source(data: SparkData, to: str | None) -> None:
-    """Raise for datasets that cannot be rewritten as a whole."""
+    """Raise an error for datasets that cannot be rewritten as a whole."""
     source, paths = data.source, data.source.paths
     if paths is not None and (len(paths) != 1 or is_glob(paths[0]) or list(data.state.relation.roots) != [data.root]):
         raise InvalidSpecificationError(
@@ -226,7 +227,7 @@ def _record(data: SparkData, snapshot: Snapshot | None, layout: Layout, chosen: 
 
 
 class _Rewrite:
-    """One rewrite, step by step; a step that fails leaves the dataset as it was."""
+    """One rewrite, step by step; if a step fails, the dataset is unchanged."""
 
     def __init__(
         self,
@@ -248,7 +249,7 @@ class _Rewrite:
         self.is_done = False
 
     def run(self) -> RewriteReport:
-        """Make the new folder, index it, and switch a table to it."""
+        """Create the new folder, index it, and switch a table to it."""
         used = [self.data.root, *self.state.files.folders]
         with ExitStack() as undo:
             undo.enter_context(explain_storage_errors(self.folder.final))
@@ -296,7 +297,7 @@ class _Rewrite:
         check_room(self.folder.staging, sum(file.size for file in (*self.chosen.rewritten, *self.chosen.kept)))
 
     def _old_files(self) -> FileListing:
-        """The files in the folders of the dataset, by the names of the folders alone."""
+        """List all files in the dataset's folders, independent of its reader's listing."""
         roots = [self.data.root] if self.table is None else self.table.folders(self.data.root)
         found = self._list_files(roots)
         known = {(file.uri, file.size, file.mtime) for file in found}
@@ -311,14 +312,14 @@ class _Rewrite:
         return listing(self.spark, reader.load(list(roots)))
 
     def _write(self) -> None:
-        """Write the rows of the chosen files into the new folder, and count them there."""
+        """Write the rows of the chosen files to the new folder, and count the rows there."""
         if not self.chosen.rewritten:
             return
         frame = restricted_to(self.state, self.chosen.rewritten)
         partitions = self.state.relation.partitions
         try:
             self._check_columns()
-            codec = codec_of(self.data.source, self.chosen.rewritten)  # raises where files are encrypted
+            codec = codec_of(self.data.source, self.chosen.rewritten)  # raises for encrypted files
             with show_progress(self.spark, f"arranging rows by {self.layout}"):
                 expected = frame.count()
                 arranged = arrange(
@@ -343,7 +344,7 @@ class _Rewrite:
         self.ids = with_writes({}, [file.uri for file in self._list_files([self.folder.staging])])[WRITES]
 
     def _check_columns(self) -> None:
-        """Raise where files have columns that this handle does not read, since Spark takes them from one file."""
+        """Raise an error if files have columns that this handle, with columns from one file, does not read."""
         if self.state.relation.options.get("mergeSchema", "").lower() == "true":
             return
         roots = [self.data.root] if self.table is None else self.table.folders(self.data.root)
@@ -351,7 +352,7 @@ class _Rewrite:
             reader = self.spark.read.option("mergeSchema", "true").option("recursiveFileLookup", "true")
             merged = reader.parquet(*roots)
             found = column_names(merged.schema)
-        except (PySparkException, Py4JJavaError):  # columns of different types, which the handle reads as one
+        except (PySparkException, Py4JJavaError):  # columns of different types, which the handle reads as one type
             found = columns_of_files(self.data.source, self.chosen.rewritten)
         unread = sorted(found - column_names(self.state.frame.schema) - set(self.state.relation.partitions))
         if unread:
@@ -361,12 +362,12 @@ class _Rewrite:
             )
 
     def _new_frame(self) -> DataFrame:
-        """The rows in the new folder, as this handle's reader sees them; raises where columns differ."""
+        """The rows in the new folder, read with the columns of this handle."""
         reader = self.spark.read.format("parquet").schema(self.state.frame.schema)
         return reader.option("basePath", self.folder.staging).load(self.folder.staging)
 
     def _copy(self) -> None:
-        """Copy the files that stay to the new folder."""
+        """Copy the kept files to the new folder."""
         table, root = self.table, self.data.root
         place: Callable[[ListedFile], str] = (
             table.relative(root) if table is not None else lambda file: relative_path(file.uri, root)
@@ -375,7 +376,7 @@ class _Rewrite:
         copy_files(self.spark, copies)
 
     def _check_schema(self) -> None:
-        """Raise where a reader of the new folder would find columns of other types."""
+        """Raise an error if a reader of the new folder would infer columns of other types."""
         if self.table is not None:
             return
         source = DatasetSource(self.spark, self.folder.staging, None, "parquet", self.data.source.options, None, None)
@@ -389,7 +390,7 @@ class _Rewrite:
             )
 
     def _check_unchanged(self, when: str) -> None:
-        """Raise ConflictError where files came, went or changed since the rewrite began."""
+        """Raise ConflictError if files were added, removed or changed since the rewrite began."""
         now = self._old_files()
         if now.text == self.before.text:
             return
@@ -422,7 +423,7 @@ class _Rewrite:
         return None
 
     def _switch(self, table: TableLocation) -> None:
-        """Let the table read the new folder; back again where files were added meanwhile."""
+        """Switch the table to the new folder; switch it back if files were added meanwhile."""
         table.check_current(self.data.root)
         self._check_unchanged("before it was switched")
         written = self._list_files([self.folder.final]).text

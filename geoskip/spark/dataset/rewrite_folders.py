@@ -1,9 +1,9 @@
 """Folders of a rewrite: new files, replaced folders, and the journals of running processes.
 
-A rewrite makes its files in a folder whose name begins with ``_geoskip-rewrite-``, beside the dataset, which Spark's
-readers of the parent folder leave out. There a *journal* names the process, the folder that is rewritten and its files.
-The finished folder gets its own name by one rename and keeps the journal. What a rewrite of a dead process has left is
-removed by the next one: an unfinished folder, and a finished one that no table was switched to.
+A rewrite creates its files in a folder beside the dataset with a name that begins with ``_geoskip-rewrite-``, which
+Spark's readers of the parent folder ignore. A *journal* in it records the process, the folder that is rewritten and its
+files. The complete folder gets its final name by one rename and keeps the journal. Leftovers of dead processes are
+removed by the next rewrite: incomplete folders, and complete ones to which a table was not switched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STAGING = "_geoskip-rewrite-"
 _ROWS = "rows"
 _NAMED = re.compile(r"\.geoskip-[0-9a-f]{8}$")
 _ABANDONED = timedelta(days=7).total_seconds()
-"""Age from which a rewrite on another machine is taken for dead."""
+"""Age in seconds from which a rewrite on another machine is considered dead."""
 _COPIES_AT_ONCE = 8
 _MOST = 1 << 30
 _NO_ROOM = re.compile(r"No space left on device|[Dd]isk quota exceeded|DSQuotaExceeded")
@@ -51,20 +51,20 @@ _NO_ROOM = re.compile(r"No space left on device|[Dd]isk quota exceeded|DSQuotaEx
 
 @dataclass(frozen=True)
 class NewFolder:
-    """The folder of a rewrite: where it is made, and its final name."""
+    """The folder of a rewrite: its temporary and its final location."""
 
     outer: str
-    """The folder beside the dataset in which it is made, which readers ignore by its name."""
+    """The temporary folder beside the dataset, which readers ignore by its name."""
     final: str
 
     @property
     def staging(self) -> str:
-        """The folder that becomes the final one, below ``outer``: Spark warns where it reads such a name."""
+        """The folder in ``outer`` that is renamed to the final one: Spark warns if it reads ``outer`` itself."""
         return f"{self.outer}/{_ROWS}"
 
     @classmethod
     def beside(cls, root: str, to: str | None) -> NewFolder:
-        """Folder for the rewritten files of a dataset.
+        """The folder for the rewritten files of a dataset.
 
         Parameters
         ----------
@@ -84,13 +84,13 @@ class NewFolder:
 
 
 def folder_at(uri: str) -> LocalFolder | HadoopFolder:
-    """Folder of a URI, through the file system that it is on."""
+    """The folder at a URI, local or through Hadoop's file system."""
     path = local_path(uri)
     return HadoopFolder(uri) if path is None else LocalFolder(path)
 
 
 def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str | None, read: Set[str]) -> None:
-    """Create the folder in which files are made, with its journal.
+    """Create the temporary folder with its journal.
 
     Parameters
     ----------
@@ -99,17 +99,17 @@ def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str 
     root
         The URI of the folder that is rewritten.
     files
-        Its files.
+        All files in that folder.
     table
-        The name of the table that is to be switched to the new folder, or None.
+        The name of the table to switch to the new folder, or None.
     read
-        The URIs of those of the files that the dataset has. Others, such as those in a folder that no reader of the
-        dataset looks into, are not in the new folder, and never removed.
+        The URIs of the files that belong to the dataset. Others, such as those in folders that readers ignore, are not
+        in the new folder, and never removed.
 
     Raises
     ------
     StoreError
-        Where nothing can be written there.
+        If the folder cannot be written.
     """
     journal = {
         "who": who(),
@@ -124,7 +124,7 @@ def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str 
 
 
 def journal_of(root: str) -> dict[str, Any] | None:
-    """Journal of the rewrite that made a folder, or None; raises MetadataError for damage."""
+    """The journal of the rewrite that created a folder, or None; raises MetadataError for damage."""
     try:
         found = json.loads(folder_at(root).read(JOURNAL, _MOST))
     except FileNotFoundError:
@@ -138,7 +138,7 @@ def journal_of(root: str) -> dict[str, Any] | None:
 def exclusive(root: str) -> Iterator[None]:
     """Context in which no other rewrite switches a table away from a folder.
 
-    Raises ConflictError where a live one is at work. A lock that a dead process has left is removed.
+    Raises ConflictError if another rewrite is running. The lock of a dead process is removed.
     """
     folder = folder_at(root)
     mine = json.dumps({"who": who(), "when": now(), "id": uuid.uuid4().hex}).encode()
@@ -166,7 +166,7 @@ def exclusive(root: str) -> Iterator[None]:
 
 
 def is_abandoned(owner: Mapping[str, Any]) -> bool:
-    """Test whether the process of a journal or a lock is gone, as far as that can be known."""
+    """Test whether the process of a journal or a lock is gone; on other machines by age."""
     here, there = who(), owner.get("who") or {}
     if (there.get("host"), there.get("machine")) == (here["host"], here["machine"]):
         return is_dead({"who": there, "seen": now()})
@@ -174,14 +174,14 @@ def is_abandoned(owner: Mapping[str, Any]) -> bool:
 
 
 def remove_abandoned(root: str, used: Sequence[str]) -> list[str]:
-    """Remove what rewrites of dead processes have left beside a dataset; returns the URIs of the folders.
+    """Remove leftovers beside a dataset from rewrites of dead processes; returns the URIs of the folders.
 
     Parameters
     ----------
     root
         The URI of the dataset's folder.
     used
-        URIs of folders that the dataset has files in, which stay.
+        URIs of folders with files of the dataset, which are kept.
     """
     parent, _, name = root.rstrip("/").rpartition("/")
     beside = folder_at(parent)
@@ -204,7 +204,7 @@ def remove_abandoned(root: str, used: Sequence[str]) -> list[str]:
 
 
 def _was_for_a_table(uri: str, owner: dict[str, Any] | None, root: str) -> bool:
-    """Test whether a finished folder was made for a table, which has never been switched to it."""
+    """Test whether a complete folder was created for a table that was never switched to it."""
     is_of_table = owner is not None and owner.get("from") == root and bool(owner.get("table"))
     return is_of_table and not folder_at(uri).exists(SWITCHED)
 
@@ -218,17 +218,17 @@ def _owner(folder: LocalFolder | HadoopFolder, name: str) -> dict[str, Any] | No
 
 
 def copy_files(spark: SparkSession, files: Sequence[tuple[str, str]]) -> None:
-    """Copy files to new places, several at a time.
+    """Copy files to new locations, several at a time.
 
-    A second name of the same file would do for the rows, but the fingerprints in the metadata hold the time at which
-    a name was last added to a file, or taken from it.
+    Hard links would suffice for the rows, but adding or removing a link changes the file's change time, which is part
+    of the fingerprints in the metadata.
 
     Parameters
     ----------
     spark
         The session.
     files
-        The URI of each file, and that of its copy.
+        The URIs of each file and of its copy.
     """
     with (
         ThreadPoolExecutor(_COPIES_AT_ONCE) as pool,
@@ -250,7 +250,7 @@ def _copy(spark: SparkSession, source: str, target: str) -> None:
 
 
 def rename_folder(spark: SparkSession, source: str, target: str) -> None:
-    """Rename a folder; raises StoreError where the file system does not, or the target exists."""
+    """Rename a folder; raises StoreError if this fails or the target exists."""
     (old, system), (new, _) = resolve_path(spark, source), resolve_path(spark, target)
     with explain_storage_errors(target):
         if system.exists(new):
@@ -260,14 +260,14 @@ def rename_folder(spark: SparkSession, source: str, target: str) -> None:
 
 
 def remove_folder(uri: str) -> None:
-    """Remove a folder with all that is in it, if it is there."""
+    """Remove a folder with its content, if it exists."""
     parent, _, name = uri.rstrip("/").rpartition("/")
     folder_at(parent).delete(name)
 
 
 @contextmanager
 def explain_storage_errors(place: str) -> Iterator[None]:
-    """Context that turns errors of a file system into StoreError; a full disk is named."""
+    """Context that turns errors of a file system into StoreError, with advice for a full disk."""
     try:
         yield
     except GeoskipError:
@@ -280,13 +280,13 @@ def explain_storage_errors(place: str) -> Iterator[None]:
 
 
 def full(message: str) -> str | None:
-    """Sentence on a full disk, if that is what a message says; None for others."""
+    """Advice for a full disk, if a message reports one, or None."""
     found = _NO_ROOM.search(message)
     return f"{found[0]}; the dataset is as it was: make room, and rewrite again" if found else None
 
 
 def check_room(place: str, needed: int) -> None:
-    """Raise StoreError where a local disk has less room than needed bytes."""
+    """Raise StoreError if a local disk has fewer than ``needed`` free bytes."""
     path = local_path(place)
     while path is not None and not os.path.isdir(path):
         path = os.path.dirname(path)
@@ -301,14 +301,14 @@ def check_room(place: str, needed: int) -> None:
 
 
 def remove_files(root: str, files: Sequence[str]) -> None:
-    """Remove files that a rewrite has replaced, the metadata beside them, and folders left empty.
+    """Remove files that a rewrite has replaced, their metadata, and the empty folders.
 
     Parameters
     ----------
     root
         The URI of the folder that was rewritten.
     files
-        The URIs of its files.
+        The URIs of the files.
     """
     folders: set[str] = set()
     with explain_storage_errors(root):
@@ -326,7 +326,7 @@ def remove_files(root: str, files: Sequence[str]) -> None:
 
 
 def _prune(folder: str, root: str) -> None:
-    """Remove a folder if it is empty, and those above it up to the root."""
+    """Remove a folder if it is empty, and its empty parents up to the root."""
     while f"{folder}/".startswith(f"{root.rstrip('/')}/"):
         parent, _, name = folder.rstrip("/").rpartition("/")
         left = [each for each in folder_at(folder).names("") if not each.endswith(".crc")]

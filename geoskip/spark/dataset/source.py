@@ -1,16 +1,16 @@
 """The source of a dataset: its location, its reader options, and the folder that identifies it.
 
-The folder that identifies a dataset, its *root*, holds its metadata:
+The folder that identifies a dataset, its *root*, contains its metadata:
 
 ========================== ======================================================================
 a directory, a table       the directory, the table's location
-a file                     the folder that holds it
-a glob                     the folder before the first part with a wildcard, however much it matches
-a list                     the folder that holds all of it
+a file                     the folder that contains it
+a glob                     the folder before the first path component with a wildcard
+a list                     the deepest folder that contains all paths
 ========================== ======================================================================
 
-Handles on one folder, given in different ways, share its metadata. A query finds them from each path that it reads by
-looking in the folders above.
+Handles of the same folder, given in different ways, share its metadata. A query finds the metadata of a path that it
+reads by searching the parent folders.
 
 :class:`SparkData` is the lifecycle's access to the dataset.
 """
@@ -62,7 +62,7 @@ _SUFFIX = re.compile(r"[^/\s]+\.(csv|json|avro|orc|parquet)\b(\.(gz|bz2|zst|lz4|
 
 
 class _LastFrame(NamedTuple):
-    """Last DataFrame with what it was made of; one value, since threads may share a handle."""
+    """The last DataFrame with its inputs, as one object, since threads may share a handle."""
 
     frame: DataFrame
     files: FileListing
@@ -73,7 +73,7 @@ class _LastFrame(NamedTuple):
 
 @dataclass
 class DatasetSource:
-    """Path, glob, list or table, with the reader's options and the store of the metadata."""
+    """A path, glob, list or table, with the reader's options and the store of the metadata."""
 
     spark: SparkSession
     path: str | Sequence[str] | None
@@ -102,7 +102,7 @@ class DatasetSource:
         return [self.path] if isinstance(self.path, str) else [str(path) for path in self.path or ()]
 
     def description(self) -> dict[str, Any]:
-        """Path or table, recorded in the metadata for people."""
+        """Path or table, recorded in the metadata for information only."""
         return {"path": self.path if isinstance(self.path, str | None) else self.paths, "table": self.table}
 
     def load(self, spark: SparkSession) -> DataFrame:
@@ -120,14 +120,15 @@ class DatasetSource:
         return reader.load(paths[0] if len(paths) == 1 else paths)
 
     def relation(self) -> FileRelation:
-        """Relation that the dataset is and folder that identifies it; of the last DataFrame, if there is one."""
+        """The dataset's relation with its root; that of the last DataFrame, if there is one."""
         last = self._last
         return self._relation(last.frame) if last is not None else self.current_state().relation
 
     def current_state(self, spark: SparkSession | None = None) -> SourceState:
-        """State of the dataset now.
+        """The current state of the dataset.
 
-        The last DataFrame serves again if nothing has changed, settings included: inferring the columns takes a job.
+        The last DataFrame is reused if neither files nor settings have changed, since inferring the columns takes a
+        job.
         """
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
@@ -144,10 +145,10 @@ class DatasetSource:
                 self._last = last._replace(files=files)
                 return SourceState(self.spark, last.frame, self._relation(last.frame), files, since)
         since = time.time()
-        frame = self._frame(self.spark)  # lists paths; of a table it may have an old listing
+        frame = self._frame(self.spark)  # lists paths; the listing of a table may be an old one
         relation = self._relation(frame)  # raises for what cannot be indexed
         files = self._list_files(self.spark, frame, refresh=self.table is not None)
-        is_table = bool(relation.table)  # whose columns are those of a version
+        is_table = bool(relation.table)  # its columns depend on its version
         columns = None if is_table else self._columns_of(files)
         self._last = _LastFrame(frame, files, columns, settings, is_table) if self.table is None else None
         return SourceState(self.spark, frame, relation, files, since)
@@ -158,9 +159,10 @@ class DatasetSource:
         return int(conf.getAllConfs().hashCode())
 
     def _columns_of(self, files: FileListing) -> tuple[Any, ...] | None:
-        """Key of the columns that Spark infers, or None where it must infer them again.
+        """Cache key of the columns that Spark infers, or None if it must infer them again.
 
-        With ``schema=`` the folders decide, which may be partitions; of Parquet the footer of the first file too.
+        With ``schema=`` the key is the set of folders, which may be partitions; for Parquet it includes the footer of
+        the file that Spark infers the columns from.
         """
         options = {name.lower(): value for name, value in self.options.items()}
         if "schema" in options:
@@ -174,10 +176,10 @@ class DatasetSource:
             footer = pq.read_metadata(path)
         except (OSError, pa.ArrowException):
             return None
-        return (str(footer.schema).partition("\n")[2], footer.metadata, files.folders)  # after its address in memory
+        return (str(footer.schema).partition("\n")[2], footer.metadata, files.folders)  # without its memory address
 
     def with_settings(self, settings: Mapping[str, Any], state: SourceState) -> SourceState:
-        """State read under recorded settings, in a cloned session where this one has others."""
+        """The state under recorded settings, in a cloned session if this one has other settings."""
         now = state.relation.settings
         named = {name: value for name, value in settings.items() if name in now and name != CHANGED and value}
         differing: dict[str, str | None] = {name: value for name, value in named.items() if now[name] != value}
@@ -194,14 +196,14 @@ class DatasetSource:
         return self.current_state(other)
 
     def relist(self, state: SourceState) -> SourceState:
-        """State with the files of now, in the same session."""
+        """The state with the current files, in the same session."""
         if self.table is None and not state.relation.table and not any(map(is_glob, self.paths or ())):
             since = time.time()
             return replace(state, files=self._list_files(state.spark, state.frame), since=since)
         return self.current_state(state.spark)
 
     def _frame(self, spark: SparkSession, attempts: int = 3) -> DataFrame:
-        """Read the dataset; again where a file vanished while Spark inferred the columns, as in an overwrite."""
+        """Read the dataset; retry if a file vanished while Spark inferred the columns, as in an overwrite."""
         try:
             return self._pin_version(self.load(spark))
         except AnalysisException as error:
@@ -222,7 +224,7 @@ class DatasetSource:
             raise InvalidSpecificationError(f"{self.name} cannot be read: {why}") from error
 
     def _without_jar(self, why: str) -> DatasetNotFoundError | None:
-        """Error for a table whose format Spark does not find, None for any other reason of Spark's."""
+        """Error for a table with a format that Spark does not find; None for other error messages."""
         if self.format not in TABLE_LOGS or "data source" not in why:
             return None
         return DatasetNotFoundError(
@@ -231,14 +233,14 @@ class DatasetSource:
         )
 
     def _pin_version(self, frame: DataFrame) -> DataFrame:
-        """DataFrame of one version of a table with a log, so that a build reads what was listed; others stay."""
+        """Pin a table with a log to one version, so that a build reads the listed files."""
         if self.table is None and self.format not in TABLE_LOGS:
             return frame
         found = java(self.spark).geoskip.files().pinned(frame._jdf)
         return frame if found is None else DataFrame(found, frame.sparkSession)
 
     def _list_files(self, spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
-        """Files of a DataFrame; raises InvalidSpecificationError for contradicting partitions."""
+        """The files of a DataFrame; raises InvalidSpecificationError for inconsistent partitions."""
         try:
             return listing(spark, frame, refresh=refresh)
         except (PySparkException, Py4JJavaError) as error:
@@ -260,14 +262,14 @@ class DatasetSource:
             if self.is_private():
                 made = default_store(relation.root, self.metadata, self.encryption or known.encryption)
                 self._stores[relation.root] = made
-            elif known.is_chosen(relation.root):  # as of now: a store registered later is not this handle's
+            elif known.is_chosen(relation.root):  # a store registered later does not change this handle
                 self._stores[relation.root] = known.store(relation.root)
             else:
                 self._stores[relation.root] = None
         return self._stores[relation.root] or known.default(relation.root)
 
     def is_private(self) -> bool:
-        """Test whether queries find the metadata only once they are registered."""
+        """Test whether queries find the metadata only after a registration."""
         return not (self.metadata is None and self.given is None and self.encryption is None)
 
     def has_own_folder(self) -> bool:
@@ -275,7 +277,7 @@ class DatasetSource:
         return self.metadata is None and self.given is None
 
     def make_known(self, relation: FileRelation, *, complete: bool = False) -> None:
-        """Let queries find these metadata, unless they use others already."""
+        """Make queries find these metadata, unless they already use others."""
         if known.register_default(relation.root, self.store(relation), complete=complete) and self.is_private():
             java(self.spark).geoskip.register(relation.root)
 
@@ -286,13 +288,13 @@ class DatasetSource:
 
 
 _TICK = 0.05
-"""Seconds by which the time of a folder may lag behind the clock."""
+"""Seconds by which the modification time of a folder may lag behind the clock."""
 RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
 """Options that restrict a handle to some of the files in its folders."""
 
 
 class SparkData:
-    """Files of a dataset, listed again each time but the first, and built by Spark's jobs."""
+    """The files of a dataset, listed again at each call except the first, and indexed by Spark jobs."""
 
     def __init__(self, source: DatasetSource, state: SourceState) -> None:
         self.source = source
@@ -313,7 +315,7 @@ class SparkData:
 
     @property
     def root(self) -> str:
-        """Folder that paths are relative to."""
+        """The folder to which paths are relative."""
         return self.state.relation.root
 
     def has_own_folder(self) -> bool:
@@ -327,12 +329,12 @@ class SparkData:
         return "keep each dataset's in a store of its own; this one is emptied by store.drop()"
 
     def use(self, state: SourceState) -> None:
-        """Build missing summaries from the same files read in another session."""
+        """Build missing summaries from the same files in another session."""
         self.state = state
 
     def may_have_grown(self) -> bool:
-        """Test whether files may have been added since the listing: the time of a local folder excludes it."""
-        if self.source.table is not None or self.state.relation.table:  # a partition may lie anywhere
+        """Test whether files may have been added since the listing, by the times of local folders."""
+        if self.source.table is not None or self.state.relation.table:  # partitions may be in any folder
             return True
         for folder in self._folders():
             path = local_path(folder)
@@ -345,7 +347,7 @@ class SparkData:
         return False
 
     def _folders(self) -> set[str]:
-        """Folders of the files, with those above them up to the root."""
+        """Folders of the files, with their parents up to the root."""
         found = {self.root, *self.state.relation.roots}
         for folder in self.state.files.folders:
             while folder not in found:
@@ -366,7 +368,7 @@ class SparkData:
         return Listing(pc.if_else(pc.starts_with(uris, prefix), below_root, uris), sizes, times)
 
     def etags(self, paths: Sequence[str]) -> list[str | None]:
-        if self.state.relation.table:  # whose files never change
+        if self.state.relation.table:  # files of a table format never change
             return [None] * len(paths)
         root = local_path(self.root)
         if root is None:
@@ -375,7 +377,7 @@ class SparkData:
         return [local_etag(head + path if ":/" not in path else local_path(path) or "") for path in paths]
 
     def sees(self, paths: pa.Array) -> pa.Array:
-        if self.state.relation.table:  # time travel and RESTORE need the summaries of files that its log still names
+        if self.state.relation.table:  # time travel and RESTORE need summaries of files that the log still names
             removed = java(self.source.spark).geoskip.files().removed(self.state.frame._jdf).split("\n")
             uris = pa.array(map(self._uri, paths.to_pylist()), pa.string())
             return pc.invert(pc.is_in(uris, value_set=pa.array(removed, pa.string())))
@@ -401,7 +403,7 @@ class SparkData:
         return {name: why for name, why in known if why is not None}
 
     def _changes(self, entries: Sequence[IndexEntry]) -> list[str | None]:
-        """Reason, for each index, why a build would make another one now; None where it would be the same."""
+        """For each index the reason why a build would now create a different one, or None."""
         if not entries:
             return []
         try:
@@ -417,7 +419,7 @@ class SparkData:
         return BuildResult(built.rows, built.excluded, _reader_texts(built.readers))
 
     def readers(self) -> Mapping[str, str]:
-        """Readers of the data of each index so far."""
+        """The readers used so far, by index."""
         return _reader_texts(self.built.readers)
 
     def _select_files(self, paths: Sequence[str]) -> list[ListedFile]:
@@ -428,16 +430,16 @@ class SparkData:
 
 
 def _is_gone(uri: str) -> bool:
-    """Test whether a local file is gone; False where that is not known cheaply."""
+    """Test whether a local file is gone; False for other file systems, on which a test is expensive."""
     path = local_path(uri)
     return path is not None and not os.path.lexists(path)
 
 
 def _is_as_it_was(old: IndexEntry, new: IndexEntry) -> bool:
-    """Test whether a build would make the same index now; dependencies that it has no more do no harm."""
+    """Test whether a build would create the same index now, with at least the same dependencies."""
     return old.index.bound == new.index.bound and all(new.depends.get(n) == value for n, value in old.depends.items())
 
 
 def _reader_texts(readers: Mapping[str, set[str]]) -> dict[str, str]:
-    """Names of the readers of each index as one text."""
+    """Names of the readers as one text, by index."""
     return {name: " and ".join(sorted(names)) for name, names in readers.items()}

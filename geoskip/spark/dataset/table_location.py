@@ -1,4 +1,4 @@
-"""The location of a catalogue table, and its change to another folder."""
+"""The location of a catalog table, and its switch to another folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from geoskip.spark.dataset.source import DatasetSource
 
 @dataclass
 class TableLocation:
-    """A table of the session's catalogue, with its folder and those of its partitions.
+    """A table of the session's catalog, with its folder and those of its partitions.
 
     Attributes
     ----------
@@ -28,9 +28,9 @@ class TableLocation:
     root
         The URI of the table's folder.
     columns
-        The partition columns that the catalogue tracks; none for other tables.
+        The partition columns that the catalog tracks; empty for other tables.
     partitions
-        The partitions, each with the values of its columns as the catalogue has them, and the URI of its folder.
+        The partitions, each with the values of its columns in the catalog, and the URI of its folder.
     """
 
     spark: SparkSession
@@ -44,7 +44,7 @@ class TableLocation:
     def of(cls, source: DatasetSource) -> TableLocation:
         """Look up a table.
 
-        Raises InvalidSpecificationError for views, bucketed tables and tables of other catalogues.
+        Raises InvalidSpecificationError for views, bucketed tables and tables of other catalogs.
         """
         assert source.table is not None
         spark: Any = source.spark
@@ -83,12 +83,12 @@ class TableLocation:
         return cls(source.spark, source.table, root, columns, partitions)
 
     def folders(self, root: str) -> list[str]:
-        """URIs of the folders that hold the table's files, none within another."""
+        """URIs of the folders with the table's files, without folders inside of others."""
         found = sorted({root, *(folder for _, folder in self.partitions)})
         return [each for each in found if not any(each.startswith(f"{other}/") for other in found if other != each)]
 
     def relative(self, root: str) -> Callable[[ListedFile], str]:
-        """Function that returns the path of an old file below the new folder."""
+        """Function that returns the path of an old file relative to the new folder."""
 
         def path_of(file: ListedFile) -> str:
             inside = [(values, folder) for values, folder in self.partitions if file.uri.startswith(f"{folder}/")]
@@ -100,7 +100,7 @@ class TableLocation:
         return path_of
 
     def check_current(self, root: str) -> None:
-        """Raise ConflictError where the table's folders are not those that were looked up."""
+        """Raise ConflictError if the table's folders have changed since they were looked up."""
         now = TableLocation.of(DatasetSource(self.spark, None, self.name, "parquet", {}, None, None))
         if now.root != root or sorted(now.partitions, key=str) != sorted(self.partitions, key=str):
             raise ConflictError(
@@ -109,7 +109,7 @@ class TableLocation:
             )
 
     def switch(self, folder: str) -> None:
-        """Let the table and its partitions read a folder that holds the same rows."""
+        """Switch the table and its partitions to a folder with the same rows."""
         for values, _ in self.partitions:
             place = f"{folder}/{self._part(values)}"
             self._make(place)
@@ -118,7 +118,7 @@ class TableLocation:
         self._refresh()
 
     def restore(self) -> None:
-        """Let the table and its partitions read the folders that were looked up."""
+        """Switch the table and its partitions back to the folders that were looked up."""
         for values, place in self.partitions:
             self._run(f"{self._partition(values)} SET LOCATION {_string_literal(place)}")
         self._run(f"SET LOCATION {_string_literal(self.root)}")
@@ -143,7 +143,7 @@ class TableLocation:
         return f"PARTITION ({named})"
 
     def _part(self, values: tuple[str | None, ...]) -> str:
-        """Path of a partition below the table's folder, as Spark writes it."""
+        """Path of a partition relative to the table's folder, in Spark's form."""
         jvm: Any = self.spark._jvm
         names = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils
         return "/".join(
@@ -152,7 +152,7 @@ class TableLocation:
         )
 
     def _make(self, place: str) -> None:
-        """Create the folder of a partition without rows."""
+        """Create the folder of a partition, which may have no rows."""
         path, system = resolve_path(self.spark, place)
         system.mkdirs(path)
 
@@ -166,7 +166,7 @@ def _string_literal(text: str) -> str:
 
 
 def _folder(spark: SparkSession, uri: Any) -> str:
-    """Folder of a Java URI, as Hadoop writes paths."""
+    """Folder of a Java URI in Hadoop's form."""
     jvm: Any = spark._jvm
     return qualify(spark, str(jvm.org.apache.hadoop.fs.Path(uri).toString())).rstrip("/")
 

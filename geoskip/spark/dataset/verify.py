@@ -47,7 +47,7 @@ from geoskip.stores.base import Store
 
 
 def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
-    """Collect summaries of some files again and compare them with the stored ones."""
+    """Compute summaries of some files again and compare them with the stored ones."""
     check_sample(sample)
     data = SparkData(source, source.current_state())
     data.store.reread()
@@ -58,7 +58,7 @@ def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
 
 
 def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:
-    """Verify one snapshot; raises MetadataError where it is vacuumed meanwhile."""
+    """Verify one snapshot; raises MetadataError if it is vacuumed meanwhile."""
     check_same(data, snapshot.header)
     return compare_with_data(_with_recorded_settings(data, snapshot.header), snapshot, sample)
 
@@ -72,7 +72,7 @@ def repair(source: DatasetSource) -> BuildReport:
     try:
         snapshot = latest_with_index(source.name, store)
     except MetadataError as error:
-        if isinstance(error, MissingKeyError) or "upgrade geoskip" in str(error):  # somebody else can read it
+        if isinstance(error, MissingKeyError) or "upgrade geoskip" in str(error):  # other users can read it
             raise
         snapshot = None
     header = _readable_header(store) if snapshot is None else snapshot.header
@@ -101,15 +101,15 @@ def repair(source: DatasetSource) -> BuildReport:
 
 
 def _with_recorded_settings(data: SparkData, header: Header) -> SparkData:
-    """Access to the same files under the settings that the indexes were built with."""
+    """Access to the same files with the settings that the indexes were built with."""
     return SparkData(data.source, data.source.with_settings(header.source.get("settings") or {}, data.state))
 
 
 def _move_here(data: SparkData, header: Header) -> BuildReport:
-    """Create the indexes of metadata that came with moved or copied data in a new log of this location.
+    """Create the indexes of metadata that were moved or copied with the data, in a new log.
 
-    The log where they were copied from goes on. The new one begins with the specifications alone, so that they are
-    kept where the build fails.
+    The log of the original location is not affected. The new one begins with only the specifications, so that they are
+    kept if the build fails.
     """
     source, state = data.source, data.state
     _check_readable(data.store, header)
@@ -144,7 +144,7 @@ def _rebuild(source: DatasetSource, store: Store, header: Header, started: float
 
 
 def _check_readable(store: Store, header: Header) -> None:
-    """Raise where an index that is unreadable here, and readable elsewhere, would be lost."""
+    """Raise an error if an index would be lost that is unreadable here, but perhaps not elsewhere."""
     if reasons := header.unread_reasons:
         raise MetadataError(
             f"the metadata in {store.location} are not to be begun anew where they cannot be read: {reasons[0]}"
@@ -152,7 +152,7 @@ def _check_readable(store: Store, header: Header) -> None:
 
 
 def _readable_header(store: Store) -> Header:
-    """Newest header that can be read."""
+    """The newest readable header."""
     for number in reversed(store.snapshots()):
         try:
             return store.header(number)
@@ -174,7 +174,7 @@ _HISTORY = (
 
 
 def describe(source: DatasetSource) -> DataFrame:
-    """DataFrame of the indexes, a row each, those in use first."""
+    """DataFrame with one row for each index, those in use first."""
     return source.spark.createDataFrame(described_indexes(source), DescribeStatement.answer)
 
 
@@ -219,7 +219,7 @@ def _index_rows(snapshot: Snapshot, data: SparkData) -> list[tuple[Any, ...]]:
 
 
 def history_frame(source: DatasetSource) -> DataFrame:
-    """DataFrame of the operations, a row each, the oldest first."""
+    """DataFrame with one row for each operation, oldest first."""
     store = source.store(source.relation())
     rows = [dataclasses.astuple(row) for row in history(store)]
     return source.spark.createDataFrame([(*row[:3], _time(row[3]), *row[4:]) for row in rows], _HISTORY)

@@ -1,10 +1,10 @@
 """Writing a DataFrame as a dataset in a layout.
 
-The rows are arranged by :mod:`geoskip.spark.build.arrange`, written by Spark's own Parquet writer, and then indexed as
-any files are. Summaries are collected from the written files and not while writing: only these are certain to be what a
-reader finds, and it is cheaper. Of 3,000,000 rows in 32 files, reading the indexed columns again took 2 % of the time
-of the write, and letting the rows pass through Python, where they could be summarised, 41 %. The layout is recorded in
-the metadata.
+The rows are arranged by :mod:`geoskip.spark.build.arrange`, written by Spark's own Parquet writer, and then indexed
+like any other files. Summaries are collected from the written files and not while writing: only so they are certain to
+describe what readers get, and it is cheaper. For 3,000,000 rows in 32 files, reading the indexed columns again took 2 %
+of the time of the write, and passing the rows through Python to summarise them 41 %. The layout is recorded in the
+metadata.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def write(
         frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
     try:
         relation = source.relation()
-    except DatasetNotFoundError:  # without rows Spark writes no file in folders of partitions
+    except DatasetNotFoundError:  # without rows Spark writes no partition folders
         return Dataset(source)
     if source.is_private():
         source.make_known(relation)
@@ -204,7 +204,7 @@ def write(
 
 
 def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
-    """Raise where an index could not be built over the rows, before they are written."""
+    """Raise an error, before rows are written, if an index could not be built over them."""
     for index in indexes:
         texts = index.expressions()
         try:
@@ -218,7 +218,7 @@ def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
 
 
 def _check_option_names(options: Mapping[str, Any]) -> None:
-    """Raise for a format, since Parquet is written, and for a misspelt argument."""
+    """Raise an error for ``format``, since Parquet is written, and for misspelt arguments."""
     for name, value in options.items():
         if name.lower() == "format":
             raise InvalidSpecificationError(
@@ -229,7 +229,7 @@ def _check_option_names(options: Mapping[str, Any]) -> None:
 
 
 def _codec(frame: DataFrame, options: Mapping[str, Any]) -> str | None:
-    """The codec that the options name; raises InvalidSpecificationError for one that Spark lacks."""
+    """The codec in the options; raises InvalidSpecificationError for one that Spark does not support."""
     given = {name.lower(): str(value) for name, value in options.items()}
     name = next((name for name in ("compression", "parquet.compression") if name in given), None)
     if name is None:
@@ -247,7 +247,7 @@ def _codec(frame: DataFrame, options: Mapping[str, Any]) -> str | None:
 
 
 def _check_not_read(frame: DataFrame, place: str) -> None:
-    """Raise where rows are read from the folder that is overwritten, since Spark empties it first."""
+    """Raise an error if rows are read from the folder to overwrite, since Spark empties it first."""
     root = _canonical_uri(qualify(frame.sparkSession, place))
     folders = {unquote(file).rpartition("/")[0] for file in _input_files(frame)}
     if any(is_below(_canonical_uri(folder), [root]) for folder in folders):
@@ -258,10 +258,10 @@ def _check_not_read(frame: DataFrame, place: str) -> None:
 
 
 def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Raise where the writer would fail because of its options or the columns' types.
+    """Raise an error if the writer would fail because of its options or the columns' types.
 
-    An overwrite empties the folder before it writes. A file without rows is written with these options into the folder
-    itself, under a name that readers ignore.
+    An overwrite empties the folder before it writes. So a file without rows is first written with these options to the
+    folder, under a name that readers ignore.
     """
     rows = frame.where("false").drop(*partitions)
     folder, trial = qualify(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
@@ -273,7 +273,7 @@ def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], opti
 
 
 def _input_files(frame: DataFrame) -> set[str]:
-    """The URIs of the files that a DataFrame reads, also below subqueries and where it is cached."""
+    """The URIs of the files that a DataFrame reads, including those of subqueries and of cached data."""
     files = {*frame.inputFiles()}
     plans: list[Any] = [frame._jdf.queryExecution().optimizedPlan()]
     while plans:
@@ -283,7 +283,7 @@ def _input_files(frame: DataFrame) -> set[str]:
             if plan.relation().getClass().getSimpleName() == "HadoopFsRelation":
                 files |= {*plan.relation().location().inputFiles()}
         elif kind == "InMemoryRelation":
-            plans.append(plan.cachedPlan())  # Spark 3.5 keeps the physical plan of what is cached alone
+            plans.append(plan.cachedPlan())  # Spark 3.5 keeps only the physical plan of cached data
         elif kind == "InMemoryTableScanExec":
             plans.append(plan.relation())
         elif kind == "AdaptiveSparkPlanExec":
@@ -294,14 +294,14 @@ def _input_files(frame: DataFrame) -> set[str]:
 
 
 def _canonical_uri(uri: str) -> str:
-    """A URI in the one spelling that serves as its key, without symbolic links."""
+    """A URI in canonical form, without symbolic links."""
     path = local_path(uri)
     return plain_uri(uri if path is None else os.path.realpath(path))
 
 
 @contextmanager
 def _explain_errors(what: str) -> Iterator[None]:
-    """Turn an error of Spark's into one that says what failed: a StoreError where a file system refused."""
+    """Turn an error of Spark into a GeoskipError that begins with ``what``; StoreError for file systems."""
     try:
         yield
     except (AnalysisException, IllegalArgumentException) as error:
@@ -312,19 +312,19 @@ def _explain_errors(what: str) -> Iterator[None]:
 
 
 def _overwrite_mode(frame: DataFrame, options: Mapping[str, Any]) -> str:
-    """Mode of an overwrite: ``static`` replaces all, ``dynamic`` only partitions that the rows have."""
+    """Mode of an overwrite: ``static`` replaces everything, ``dynamic`` only the partitions of the rows."""
     given = {name.lower(): value for name, value in options.items()}
     name = "partitionOverwriteMode"
     return str(given.get(name.lower()) or frame.sparkSession.conf.get(f"spark.sql.sources.{name}")).lower()
 
 
 def _layout_record(layout: Layout, known: Mapping[str, Any], written: Sequence[str]) -> dict[str, Any]:
-    """The layout for the metadata, with the files that were written in it now and before."""
+    """The layout for the metadata, with the files that this and earlier writes have arranged by it."""
     return with_writes(known if layout_name(known) == str(layout) else layout.to_json(), written)
 
 
 def _files_of(source: DatasetSource) -> dict[str, int]:
-    """The URIs of the files that there are now, with their sizes."""
+    """The URIs of the current files, with their sizes."""
     try:
         uris, sizes, *_ = source.current_state().files.columns
         return dict(zip(uris.to_pylist(), sizes.to_pylist(), strict=True))
@@ -333,7 +333,7 @@ def _files_of(source: DatasetSource) -> dict[str, int]:
 
 
 def _size(files: int | None, file_size: int | str | None) -> int:
-    """The bytes of a file; raises InvalidSpecificationError for what is no number of files, or no size."""
+    """The bytes of a file; raises InvalidSpecificationError for an invalid number of files or size."""
     if files is not None and file_size is not None:
         raise InvalidSpecificationError(f"write() takes files= or file_size=, not both: {files!r} and {file_size!r}")
     if files is not None and (not isinstance(files, int) or isinstance(files, bool) or not 1 <= files <= MOST_FILES):
@@ -347,7 +347,7 @@ def _size(files: int | None, file_size: int | str | None) -> int:
 
 
 def _partitions(frame: DataFrame, given: str | Sequence[str]) -> list[str]:
-    """The names of partition columns as the rows have them; raises for what names no folder."""
+    """The names of partition columns as in the rows; raises an error for names of no folder."""
     if not isinstance(given, Iterable) or isinstance(given, bytes | Column):
         raise InvalidSpecificationError(f"write(partition_by=) takes names of columns such as ['day'], got {given!r}")
     wanted = [given] if isinstance(given, str) else list(given)

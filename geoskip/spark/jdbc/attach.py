@@ -1,7 +1,7 @@
-"""The Python process beside a JVM with the extension, which enables geoskip there.
+"""The Python process that enables geoskip in a JVM with the extension.
 
-``python -m geoskip.spark.jdbc.attach`` finds the port and the secret of the JVM's Py4J server in the environment, as
-the Python of a spark-submit does. It prints one line when it is ready, and ends when its standard input closes.
+``python -m geoskip.spark.jdbc.attach`` reads the port and the secret of the JVM's Py4J server from the environment,
+like the Python process of spark-submit. It prints one line when it is ready, and ends when its standard input closes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from geoskip.spark.st_functions import register_functions
 
 
 def attach() -> SparkSession:
-    """Wrap the first session of the JVM, enable geoskip and let all sessions share its functions."""
+    """Wrap the first session of the JVM, enable geoskip and make its functions available to all sessions."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     process = gateway.jvm.geoskip.extension.PythonProcess
@@ -43,4 +43,4 @@ if __name__ == "__main__":
     attach()
     print("attached", flush=True)
     sys.stdin.buffer.read()
-    os._exit(0)  # the JVM is gone: nothing of it can be closed
+    os._exit(0)  # the JVM is gone, so nothing in it can be closed

@@ -1,7 +1,7 @@
-"""Make the jar that switches geoskip on by ``spark.sql.extensions``.
+"""Create the jar that enables geoskip by ``spark.sql.extensions``.
 
-``python -m geoskip.spark.jdbc.extension_jar geoskip-extension.jar`` compiles it by the Janino of PySpark's jars, in a
-JVM of its own: neither a JDK nor a download is needed. The same jar serves every Spark that geoskip supports.
+``python -m geoskip.spark.jdbc.extension_jar geoskip-extension.jar`` compiles it with Janino from PySpark's jars, in a
+separate JVM: neither a JDK nor a download is needed. The same jar works with every Spark that geoskip supports.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 
 EXTENSION = "geoskip.extension.SkippingExtension"
-"""The class that ``spark.sql.extensions`` names."""
+"""The class for ``spark.sql.extensions``."""
 USE = f"give it to Spark by --jars, with --conf spark.sql.extensions={EXTENSION}"
-"""The way to use the jar, in words."""
+"""Instructions for using the jar."""
 _SOURCES = ("SkippingExtension.java", "PythonProcess.java")
 _MANIFEST = "Manifest-Version: 1.0\r\nCreated-By: geoskip\r\n\r\n"
 
 
 def extension_jar(path: str | os.PathLike[str]) -> None:
-    """Write the jar to a file; it starts a JVM where none is there."""
+    """Write the jar to a file; starts a JVM if none is running."""
     own = None if SparkContext._gateway is not None else launch_gateway()  # type: ignore[no-untyped-call]
     gateway: Any = own or SparkContext._gateway
     try:
@@ -41,7 +41,7 @@ def extension_jar(path: str | os.PathLike[str]) -> None:
 
 
 def _source() -> str:
-    """The Java files as the one compilation unit that Janino takes."""
+    """The Java files as one compilation unit for Janino."""
     lines = [line for name in _SOURCES for line in files(__package__).joinpath(name).read_text("utf-8").splitlines()]
     imports = [line for line in lines if line.startswith("import ")]
     return "\n".join(

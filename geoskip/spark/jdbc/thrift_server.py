@@ -1,7 +1,7 @@
 """A Thrift server for JDBC clients in a Python driver with geoskip.
 
-The command ``geoskip thrift-server`` serves by it until it is interrupted. Each connection has its own session, with
-the functions that are registered in the driver's session.
+The command ``geoskip thrift-server`` runs it until it is interrupted. Each connection has its own session, with the
+functions that are registered in the driver's session.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 _PORTS = ("hive.server2.thrift.port", "hive.server2.thrift.http.port")
 _HOST = "hive.server2.thrift.bind.host"
 _PATIENCE = 10.0
-"""Seconds."""
+"""Timeout in seconds for a connection to the new server."""
 
 
 def serve(spark: SparkSession, *, port: int = 10000, host: str = "localhost") -> Any:
-    """Start a Thrift server over a session, in this driver; it ends with the session or by ``stop()``.
+    """Start a Thrift server for a session in this driver; it ends with the session or by ``stop()``.
 
     Parameters
     ----------
     spark
-        A session; geoskip is enabled in it. Its functions, temporary ones included, are those of all connections, its
-        settings are not: give these to ``spark.conf`` before the session is made.
+        A session; geoskip is enabled in it. All connections share its functions, including temporary ones, but not its
+        settings: set these when the session is created.
     port, host
-        The address to listen at. The server asks nobody for a password unless Hive's settings say so: see Spark's
-        documentation on ``hive.server2.authentication`` before it listens to a network.
+        The address to listen on. Without Hive's settings the server requires no password: see Spark's documentation on
+        ``hive.server2.authentication`` before you make it accessible from a network.
 
     Raises
     ------
     EnvironmentProblem
-        Where the session's Spark has no Thrift server, or it does not listen at the address.
+        If the session's Spark has no Thrift server, or it does not listen on the address.
     """
     enable(spark)
     java(spark).geoskip.share(spark._jsparkSession)
@@ -50,13 +50,13 @@ def serve(spark: SparkSession, *, port: int = 10000, host: str = "localhost") ->
     settings = [spark.sparkContext._jsc.hadoopConfiguration()]
     hive = jvm.org.apache.hadoop.hive.ql.session.SessionState
     if not isinstance(hive, JavaPackage) and (client := hive.get()) is not None:
-        settings.append(client.getConf())  # once there is a client of a metastore, the server takes its settings
+        settings.append(client.getConf())  # if a metastore client exists, the server uses its settings
     for each in settings:
         each.set(_HOST, host)
         for name in _PORTS:
             each.set(name, str(port))
     server = getattr(jvm, _SERVER)
-    if isinstance(server, JavaPackage):  # Py4J's notion of a class that is not there
+    if isinstance(server, JavaPackage):  # Py4J returns this for a missing class
         raise EnvironmentProblem(
             "this Spark has no Thrift server: its jars lack spark-hive-thriftserver, which PySpark of PyPI and the "
             "distributions with Hive have"
@@ -74,7 +74,7 @@ def serve(spark: SparkSession, *, port: int = 10000, host: str = "localhost") ->
 
 
 def free_port(host: str, port: int) -> int:
-    """Return the port, for 0 a free one; raises EnvironmentProblem where nothing can listen at it."""
+    """Return the port, or a free one for 0; raises EnvironmentProblem if a server cannot listen on it."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.create_server(address[:2], family=family) as opened:
@@ -87,14 +87,14 @@ def free_port(host: str, port: int) -> int:
 
 
 def run(port: int, host: str, config: Mapping[str, str]) -> None:
-    """Serve over a session of its own until it is interrupted or terminated.
+    """Start a session and a Thrift server, which runs until it is interrupted or terminated.
 
     Parameters
     ----------
     port, host
-        The address to listen at; port 0 for a free one. Raises EnvironmentProblem where it is taken.
+        The address to listen on; port 0 for a free one. Raises EnvironmentProblem if it is in use.
     config
-        Settings of Spark's.
+        Spark's settings.
     """
     port = free_port(host, port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

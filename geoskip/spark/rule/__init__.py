@@ -1,1 +1,1 @@
-"""The optimizer rule: Catalyst expressions to predicates, and decisions back to the JVM."""
+"""The optimizer rule in Python: from Catalyst expressions to predicates, and decisions for the JVM."""

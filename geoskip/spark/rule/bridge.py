@@ -1,11 +1,11 @@
-"""The Python side of the rule: the files of snapshots that may be skipped.
+"""The Python side of the rule: decide which files of snapshots to skip.
 
-The callback runs in another thread than the user's, so nothing here is thread-local. It never raises: not even
-SystemExit, which would hang the query for good.
+The callback runs in another thread than the user's, so nothing here is thread-local. It never raises, not even
+SystemExit, which would make the query hang forever.
 
-An answer is one line of JSON for reports, then a line ``dataset snapshot bits bits ...`` a dataset: the bits in
-base64, little-endian by file number, one for each vector of partition values; a set bit skips. Of local files that were
-looked at, ``?`` and the bits of those that have changed follow: the others are looked at again at each run.
+An answer is one line of JSON for reports, then a line ``dataset snapshot bits bits ...`` for each dataset. There is one
+mask for each vector of partition values, in base64, little-endian by file number; a set bit skips the file. If local
+files were checked for changes, ``?`` and the mask of changed files follow: the others are checked again at each run.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ from geoskip.stores.log_files import local_path
 
 Json = Mapping[str, Any]
 _LONGEST = 1000
-"""So many characters of a reason are told, whatever lies in the metadata."""
+"""Maximum number of characters of a reason, since metadata may contain any text."""
 _MOST_ENVIRONMENTS = 64
 _EVALUATION = 0.2
-"""The share of the budget for evaluating conditions over single values: planning must not outlast what it saves."""
+"""Share of the budget for evaluating conditions for single values: planning must not cost more than it saves."""
 
 
 @dataclass(frozen=True)
 class _Running:
-    """A decision under way: since when, until when it may run, over which datasets."""
+    """A running decision: its start, its deadline and its datasets."""
 
     since: float
     until: float
@@ -74,7 +74,7 @@ class _Running:
 
 
 class Bridge:
-    """Answers the rule's requests, over the datasets known to this driver."""
+    """Answers the rule's requests over the datasets in this driver's catalog."""
 
     def __init__(self, known: DatasetCatalog) -> None:
         self.known = known
@@ -84,7 +84,7 @@ class Bridge:
         self._running: dict[int, _Running] = {}
 
     def answer(self, request: str, java: Any = None) -> str:
-        """The answer to one request; never raises. ``java`` is who asks, and evaluates for single values."""
+        """Answer one request; never raises. ``java`` is the calling JVM side, which evaluates single values."""
         try:
             if request.startswith("files "):
                 snapshot = self.known.by_key(request[6:])
@@ -104,9 +104,9 @@ class Bridge:
             return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
 
     def _parse_request(self, request: str) -> Json:
-        """A request: who asks when, the question, and what it is asked under, each on a line.
+        """Parse a request of three lines: its number and time, the question, and the environment.
 
-        What queries are asked under (format, options, schema, settings) rarely differs, and is parsed once.
+        The environment (format, options, schema, settings) rarely differs between queries, and is parsed once.
         """
         head, question, environment = request.split("\n")
         if (under := self._environments.get(environment)) is None:
@@ -124,13 +124,14 @@ class Bridge:
         return "\n".join(lost_rows(behind.decisions if behind else (), behind.roots if behind else (), found["lost"]))
 
     def recall_decision(self, number: int) -> DecisionCache | None:
-        """The decisions behind an answer, while they are remembered."""
+        """The decisions behind an answer, if they are still cached."""
         return self.decisions.get(number)
 
     def _decide(self, request: Json, java: Any) -> str:
-        """The answer, unless an earlier decision over one of the datasets has not ended within its budget.
+        """Decide, unless an earlier decision over one of the datasets has not ended within its budget.
 
-        Where that is the fault of a mapping or of an index of others, it is put in quarantine, and the rest is asked.
+        If a user's mapping or index is still running in that one, it is put in quarantine, and the decision is made
+        without it.
         """
         now, roots = time.monotonic(), frozenset(request["datasets"])
         budget = float(request["budget"])
@@ -188,7 +189,7 @@ class Bridge:
     ) -> tuple[int, DecisionCache]:
         """Return the decisions over these snapshots with their number, from the cache if possible.
 
-        None is remembered for its question that took so long that it may have been cut short.
+        A decision that took so long that it may be incomplete is not reused for the same question.
         """
         question, snapshots = f"{request['question']}\n{request['environment']}", [snapshot for _, snapshot in found]
         state = current().version_key
@@ -216,7 +217,7 @@ class Bridge:
         return key, made
 
     def _bits(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> list[str]:
-        """The words of the answer for one dataset; none where no file is skipped."""
+        """The masks of the answer for one dataset; empty if no file is skipped."""
         if not any(mask.any() for mask in masks):
             return []
         changed = self._changed_files(root, snapshot, masks, request)
@@ -234,7 +235,7 @@ class Bridge:
         decisions: list[Decision],
         reasons: list[str],
     ) -> Sequence[Index]:
-        """Decide over one dataset, for each vector of partition values; the indexes that were asked."""
+        """Decide over one dataset, for each vector of partition values; returns the indexes that were used."""
         sensitive = str(request["settings"].get("spark.sql.caseSensitive")).lower()
         rename = snapshot.files.cached(("renamer", sensitive), lambda: renamer(snapshot.header, request))
         parts = tuple(parts_of(request["conditions"], Translator(names=rename), reasons))
@@ -244,7 +245,7 @@ class Bridge:
             if slots := next(iter(request["vectors"]), ()):
                 parts = tuple(parts_of(request["conditions"], Translator(slots=slots, names=rename), []))
             every = np.broadcast_to(np.True_, len(snapshot.files))
-            decisions.append(Decision(snapshot, And(parts), KEEP_ALL, every))  # for reports, which say why
+            decisions.append(Decision(snapshot, And(parts), KEEP_ALL, every))  # for reports
             return indexes
         concerned = replace(snapshot.header, entries=tuple(entries))
         reasons.extend(reasons_of_types(concerned, And(parts)))
@@ -269,7 +270,7 @@ class Bridge:
     def _usable(
         self, root: str, snapshot: Snapshot, entries: Sequence[IndexEntry], request: Json, reasons: list[str]
     ) -> tuple[Index, ...]:
-        """The indexes among these that speak about what the query reads; of each other one the reason why not."""
+        """The usable ones of these indexes; appends the reason for each other one."""
         key = ("unusable", request["environment"], root, same_place(root, snapshot.header.root))
         checked: dict[str, str | None] = snapshot.files.cached(key, dict)
         usable: list[Index] = []
@@ -285,10 +286,10 @@ class Bridge:
         return tuple(usable)
 
     def _changed_files(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> Mask | None:
-        """Return files to be skipped whose content has changed; only local files, up to a limit.
+        """The files to be skipped that have changed, or None; only for local files, up to a limit.
 
-        A listing may be older than a file. Inode and change time also show a file that was replaced by one of the same
-        size and modification time.
+        A listing may be older than a file. Inode and change time also detect a file that was replaced by one with the
+        same size and modification time.
         """
         path = local_path(root)
         skipped = np.flatnonzero(np.logical_or.reduce(masks))
@@ -309,7 +310,7 @@ class Bridge:
 def _relevant_entries(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[IndexEntry]:
     """The indexes over columns that the query's conditions read, in their order: of thousands, a few.
 
-    A user's mapping may be asked of any index, so that then all of them count.
+    If a user's mapping may be used, all indexes are returned, since it may refer to any of them.
     """
     entries = snapshot.header.entries
     if has_rules_of_others(parts, current()):
@@ -320,7 +321,7 @@ def _relevant_entries(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[In
 
 
 def _by_column(entries: Sequence[IndexEntry]) -> dict[str, list[int]]:
-    """The places of indexes by the columns that they are over; under no name those over none."""
+    """The positions of indexes by their columns; those without columns under the empty name."""
     found: dict[str, list[int]] = {}
     for number, entry in enumerate(entries):
         for name in top_level_columns(*entry.index.bound) or ("",):
@@ -329,7 +330,7 @@ def _by_column(entries: Sequence[IndexEntry]) -> dict[str, list[int]]:
 
 
 def _quarantine_running(run: _Running, now: float) -> bool:
-    """Put a mapping or a user's index for which a decision still waits in quarantine."""
+    """Quarantine the mapping or user's index that a decision is still waiting for; True if there was one."""
     name, rule = run.watch.running or ("", None)
     if rule is None:
         return False

@@ -1,8 +1,8 @@
 """The cache of this driver's decisions, for reports and repeated requests.
 
-A decision answers a later question that is written the same (its conditions, partition values, reader options and
-settings), over the same snapshots, while the registry is as it was. *Why that is sound*: such a decision was computed
-from nothing else (:func:`is_reproducible`), and whether the files are still those of the snapshot is checked each time.
+A decision is reused for a later request with the same text (conditions, partition values, reader options and settings),
+over the same snapshots, if the registry has not changed. *Soundness*: such a decision depends on nothing else
+(:func:`is_reproducible`), and the files are compared with the snapshot at each use.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from geoskip.spark.rule.translate import Translator, parts_of
 _LOG = logging.getLogger("geoskip")
 Json = Mapping[str, Any]
 Lasts = Callable[[], bool]
-"""Does an answer follow from its question, its snapshots and the registry alone?"""
+"""A check that a decision depends only on its question, its snapshots and the registry."""
 _MOST_DECISIONS = 1000
 _MOST_CELLS = 50_000_000
 _UNPACKED = 10
-"""So many times as much as its JSON a condition takes in memory, with what was made of it."""
+"""Estimated memory of a condition and its predicates, as a multiple of the size of its JSON."""
 _OWN = ("geoskip", "udf_mappings")
-"""The packages whose indexes and mappings answer the same question alike, until another is registered."""
+"""Packages with indexes and mappings that always return the same clause until the registry changes."""
 
 
 @dataclass(frozen=True)
 class DecisionCache:
-    """Decisions that a report may need later, and that answer the same question again."""
+    """Decisions kept for later reports, and for the same question."""
 
     decisions: tuple[Decision, ...]
     conditions: tuple[Json, ...]
     roots: tuple[str, ...] = ()
-    """Of each decision the dataset that it is about."""
+    """The dataset of each decision."""
     length: int = 0
-    """That of the request: its conditions may hold very many values."""
+    """The length of the request: its conditions may have very many values."""
     reasons: tuple[str, ...] = ()
 
     def predicate(self) -> str:
-        """The condition in words; empty where nothing was decided."""
+        """The condition as text; empty if nothing was decided."""
         if not self.decisions:
             return ""
         return " AND ".join(map(str, parts_of(self.conditions, Translator(), [])))
@@ -62,7 +62,7 @@ class DecisionCache:
         return [~decision.keep for decision, of in zip(self.decisions, self.roots, strict=True) if of == root]
 
     def cells(self) -> int:
-        """Cost of the entry: entries of masks, a byte each."""
+        """Estimated memory in bytes: one for each value of the masks, and a multiple of the request."""
         return sum(len(decision.keep) for decision in self.decisions) + _UNPACKED * self.length
 
     def effects(self, listed: str) -> tuple[tuple[str, int], ...]:
@@ -76,7 +76,7 @@ class DecisionCache:
     def listed_masks(self, listed: str) -> tuple[Mask, ...]:
         """The files of each decision's snapshot that a scan ``listed``, for its dataset and partition values.
 
-        ``listed`` holds a line ``bits vector dataset`` for each vector of partition values and dataset.
+        ``listed`` has a line ``bits vector dataset`` for each vector of partition values and dataset.
         """
         lines = (line.split(" ", 2) for line in listed.splitlines())
         packed = {(root, int(vector)): bits for bits, vector, root in lines}
@@ -93,7 +93,7 @@ class DecisionCache:
 
 
 class Decisions:
-    """The last decisions by their numbers, and by the questions that they answer again."""
+    """The last decisions by number, and by the questions for which they can be reused."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[int, tuple[DecisionCache, str]] = OrderedDict()
@@ -102,12 +102,12 @@ class Decisions:
         self._lock = threading.Lock()
 
     def get(self, number: int) -> DecisionCache | None:
-        """The decisions behind an answer, while they are remembered."""
+        """The decisions behind an answer, if they are still cached."""
         with self._lock:
             return self._found.get(number, (None, ""))[0]
 
     def put(self, number: int, made: DecisionCache) -> None:
-        """Remember decisions; the oldest are forgotten."""
+        """Cache decisions, and drop the oldest ones beyond the limits."""
         with self._lock:
             self._found[number] = (made, "")
             self._cells += made.cells()
@@ -118,14 +118,14 @@ class Decisions:
                     del self._answers[question]
 
     def reuse(self, question: str, number: int, state: Hashable, snapshots: Iterable[Snapshot], lasts: Lasts) -> None:
-        """Let a decision answer its question again.
+        """Allow a decision to be reused for its question.
 
         Parameters
         ----------
         question, number, state, snapshots
             The text of the request, the number of the decision, and the registry's state and snapshots behind it.
         lasts
-            Called when the question comes again; False forgets the decision.
+            Called when the question is repeated; if False, the decision is not reused.
         """
         with self._lock:
             if number in self._found:
@@ -135,7 +135,7 @@ class Decisions:
     def recall(
         self, question: str, state: Hashable, snapshots: Sequence[Snapshot]
     ) -> tuple[int, DecisionCache] | tuple[None, None]:
-        """Return the number of the decision that answers a question, and the decision; None twice without one.
+        """Return the number of the decision for a question, and the decision; (None, None) without one.
 
         Parameters
         ----------
@@ -162,16 +162,17 @@ class Decisions:
 def is_reproducible(
     conditions: Iterable[Json], decisions: Iterable[Decision], indexes: Iterable[Index], registry: Registry
 ) -> bool:
-    """True if a decision depends on its question, its snapshots and the registry alone.
+    """True if a decision depends only on its question, its snapshots and the registry.
 
-    It does where all expressions are Catalyst's, which their text identifies (two closures of Scala or Python may look
-    the same), and where all rules are geoskip's own, since users' rules may read state that changes. An expression
-    without a written form keeps every file and may be any other; Spark evaluates literals without a written form.
+    This requires that all expressions are Catalyst's, which are identified by their text (unlike closures of Scala or
+    Python, which may have the same text), and that all rules are geoskip's own, since users' rules may read state that
+    changes. An expression without a text form keeps every file, whatever it is; so do its literals, unless Spark
+    evaluates them.
 
     Parameters
     ----------
     conditions, decisions
-        The conditions as the rule wrote them, and the decisions on them.
+        The conditions as JSON from the rule, and the decisions on them.
     indexes, registry
         The indexes that may be used, and the declarations of the current scope.
     """
@@ -186,21 +187,22 @@ def is_reproducible(
 
 
 def is_settled(index: Index) -> bool:
-    """True if a snapshot and a query's environment decide once whether an index may be used.
+    """True if the usability of an index depends only on a snapshot and a query's environment.
 
-    What defines a type of users' own may change while the driver runs, and so may what others need to answer.
+    A user's index type may be redefined while the driver runs, and the prerequisites of an index that overrides
+    ``unavailable`` may change too.
     """
     return type(index).unavailable is Index.unavailable and is_own(type(index))
 
 
 def has_rules_of_others(predicates: Iterable[Predicate], registry: Registry) -> bool:
-    """True if users' mappings or functions of constants concern calls in these predicates."""
+    """True if users' mappings, constant functions or denotations apply to calls in these predicates."""
     calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))
     return not all(_is_own(rule) for call in calls for rule in _rules(registry, call))
 
 
 def _is_of_catalyst(node: Json) -> bool:
-    if "class" in node and "opaque" in node:  # a subquery or what is not deterministic: it may be anything already
+    if "class" in node and "opaque" in node:  # such as a subquery or a nondeterministic expression; keeps all files
         return True
     kind = str(node.get("class", CATALYST))
     return kind.startswith(CATALYST) and "." not in kind.removeprefix(CATALYST) and not node.keys() & _UNCLEAR
@@ -232,9 +234,9 @@ def _is_own(rule: Any) -> bool:
 def lost_rows(decisions: Sequence[Decision], roots: Sequence[str], lost: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe files that an audit found to be skipped wrongly; log them and quarantine the rules.
 
-    ``spark.geoskip.audit`` is the share of skipped files that the Java side (``jvm/Audit.java``) reads again after a
-    query, with the query's own conditions. A row that satisfies them in an unchanged file was lost. The mapping,
-    declaration or index that skipped the file is put in quarantine (:class:`geoskip.registry.Registry`).
+    ``spark.geoskip.audit`` is the share of skipped files that the Java side (``jvm/Audit.java``) reads after a query
+    with the query's conditions. A row of an unchanged file that satisfies them was lost. The mapping, declaration or
+    index that skipped the file is put in quarantine (:class:`geoskip.registry.Registry`).
     """
     return [_lost_file(decisions, roots, found["file"], found["rows"]) for found in lost]
 

@@ -1,12 +1,12 @@
 """Evaluate a query's conditions for single values with Spark's own evaluator.
 
-While Python decides, the rule holds the conditions (``jvm/Evaluation.java``). A vertex of the predicate is found among
-them by what it translates to; the indexed expression in it is replaced by a value, and Spark evaluates the rest in the
-driver, without a job and with its own semantics: collations, time zones, regular expressions of Java's. A dictionary of
-values is sent to the JVM once and named afterwards.
+During a decision the rule keeps the conditions (``jvm/Evaluation.java``). A node of the predicate is matched to the
+Catalyst expression that translates to it. The indexed expression in it is replaced by values, and Spark evaluates the
+rest in the driver, without a job and with its own semantics: collations, time zones, Java's regular expressions. An
+array of values is sent to the JVM once and then referenced by name.
 
-A Python function in between is called here, once a value, under Spark's rules of conversion (soundness rule 6):
-what is of another type than declared is unknown, and so is what it raises.
+A Python function in the expression is called by geoskip, once for each value, with Spark's rules of conversion
+(soundness rule 6): a result of another type than declared is unknown, and so is one for which it raises.
 """
 
 from __future__ import annotations
@@ -57,37 +57,37 @@ from geoskip.types import sql_type
 
 Json = Mapping[str, Any]
 _MOST_BYTES = 64 << 20
-"""Bytes of values that are sent to the JVM for one condition."""
+"""Maximum number of bytes of values that are sent to the JVM for one condition."""
 _BY_WIRE = 1 << 16
 _MOST_OTHERS = 100
 _VALUE = 8
-"""The outcome of what is no condition: a value that is not NULL."""
+"""The outcome of an expression that is not a condition: a value that is not NULL."""
 
 
 @dataclass(frozen=True)
 class _QueryVertex:
-    """A vertex of the conditions: its path, its JSON, what it translates to."""
+    """A node of the conditions: its path, its JSON and its predicate."""
 
     path: str
     node: Json
     predicate: Predicate
     others: list[str] = field(default_factory=list, compare=False)
-    """The paths of further vertices that translate to the same: Spark says whether they are."""
+    """The paths of further nodes with the same predicate; the JVM checks that their expressions are equal."""
 
 
 def _is_unsettled(node: Predicate) -> bool:
-    """True for ``x IN (1.0, ..., NULL)``, which is NULL or FALSE for NaN by whether Spark compiles it."""
+    """True for ``x IN (1.0, ..., NULL)``: for NaN it is NULL or FALSE, depending on code generation."""
     if not isinstance(node, In) or not sql_type(node.child.type).is_floating:
         return False
     return any(value.value is None for value in node.values)
 
 
 def _depends_on_form(node: Predicate, over: Predicate) -> bool:
-    """True if Spark may cast a decimal of one value in two ways.
+    """True if Spark may cast the same decimal in two ways, with different results.
 
-    Of those with up to 18 digits it has two forms, which ``cast(x AS int)`` and ``cast(x AS double)`` take by different
-    ways (999999999.999999999 becomes 999999999 or 1000000000); up to 15 digits they meet. A row holds the one, what is
-    computed may have either. And of more than 28 digits, compiled code makes another time than its interpreter.
+    Spark has two internal forms of decimals with up to 18 digits, and casts to int and double convert them differently
+    (999999999.999999999 becomes 999999999 or 1000000000); up to 15 digits both agree. Stored values have one form,
+    computed ones may have either. Casts of more than 28 digits to timestamp differ with and without code generation.
     """
     computed = not isinstance(over, Column) and _digits(over) > 15
     return any(
@@ -109,10 +109,10 @@ Answers = dict[tuple[int, Predicate, Predicate], "Outcomes | None"]
 
 
 class SparkEvaluator:
-    """Evaluates what stands in the conditions of one request, until ``deadline`` (``time.monotonic``).
+    """Evaluates expressions in the conditions of one request, until ``deadline`` (``time.monotonic``).
 
-    ``java`` is ``geoskip.Geoskip``; implements :class:`geoskip.evaluation.Evaluator`. Costs nothing until it is asked.
-    A request has an evaluator for each vector of partition values (``slots``); they share their ``answers``.
+    ``java`` is ``geoskip.Geoskip``; implements :class:`geoskip.evaluation.Evaluator`. The constructor does no work. A
+    request has one evaluator for each vector of partition values (``slots``); they share their ``answers``.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class SparkEvaluator:
         self._sent: set[str] = set()
 
     def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-        """Evaluate a condition that, or whose negation or operand, is part of the query."""
+        """Evaluate a condition if it, its negation or its operand is part of the query; else None."""
         key = (values.token, over, node)
         if key not in self.answers:
             self.answers[key] = self._answer(node, over, values)
@@ -161,7 +161,7 @@ class SparkEvaluator:
         return None
 
     def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
-        """Evaluate an expression that is part of the query; NULL also where it throws."""
+        """Evaluate an expression that is part of the query; NULL also if it throws."""
         place = self._vertex_of(node)
         if place is None:
             return None
@@ -169,14 +169,14 @@ class SparkEvaluator:
         return pc.if_else(pa.array(thrown), pa.scalar(None, found.type), found) if thrown.any() else found
 
     def clocks(self, zone: str) -> ZoneTransitions | None:
-        """By the JVM's tables; asked once a zone."""
+        """The transitions of a time zone from the JVM, which are cached; None if it has none."""
         if zone not in _clocks:
             text = self.java.clocks(zone)
             _clocks[zone] = None if text is None else ZoneTransitions.of(text)
         return _clocks[zone]
 
     def _of_part(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-        """The outcomes of a condition that was put together from parts of the query: its left side is there."""
+        """The outcomes of a condition with a left side that is part of the query; None if it is not."""
         part = children(node)[0]
         place = self._vertex_of(part)
         if place is None or part == over:
@@ -217,7 +217,7 @@ class SparkEvaluator:
         return np.where(thrown, np.uint8(ANY), found)
 
     def _values(self, place: _QueryVertex, over: Predicate, values: CandidateValues) -> tuple[pa.Array, Any]:
-        """Values, and which of them were thrown."""
+        """The values, and a mask of those for which the evaluation threw."""
         if place.predicate == over:
             return values.array, np.zeros(len(values), dtype=bool)
         if "python" in place.node:
@@ -230,7 +230,7 @@ class SparkEvaluator:
     def _bindings(
         self, place: _QueryVertex, over: Predicate, values: CandidateValues
     ) -> tuple[dict[str, tuple[CandidateValues, str]], Any]:
-        """Return the values to put at paths below a vertex, and marks where a function threw."""
+        """The values to insert at paths below a node, and a mask of rows for which a function threw."""
         if _depends_on_form(place.predicate, over):
             raise Declined("what casts make of decimals of so many digits depends on how Spark computes them")
         bindings: dict[str, tuple[CandidateValues, str]] = {}
@@ -255,7 +255,7 @@ class SparkEvaluator:
         return bindings, thrown
 
     def _call(self, place: _QueryVertex, over: Predicate, values: CandidateValues) -> tuple[pa.Array, Any]:
-        """A Python function's values, and for which it raised or returned another type than declared."""
+        """A Python function's values, and a mask of those that raised or are not of the declared type."""
         arguments: list[pa.Array | Literal] = []
         kinds: list[str] = []
         thrown = np.zeros(len(values), dtype=bool)
@@ -309,7 +309,7 @@ class SparkEvaluator:
 
 
 class _RecordingTranslator(Translator):
-    """A translator that remembers what it made of each node."""
+    """A translator that records the predicate of each node."""
 
     def __init__(self, *, slots: Sequence[Json | None], names: Callable[[str], str]) -> None:
         super().__init__(slots=slots, names=names)
@@ -329,7 +329,7 @@ def _walk(path: str, node: Json) -> Iterator[tuple[str, Json]]:
 
 
 def block(array: pa.Array) -> bytes:
-    """Physical values as a block."""
+    """Encode physical values as a block of bytes for the JVM."""
     valid = np.asarray(array.is_valid()).astype(np.uint8)
     return b"".join([struct.pack("<i", len(array)), valid.tobytes(), _payload(array)])
 
@@ -351,7 +351,7 @@ def _payload(array: pa.Array) -> bytes:
 
 
 def decode_block(data: bytes, kind: str) -> tuple[pa.Array, Any]:
-    """The physical values of a block of Spark's type ``kind``, and which of them were thrown."""
+    """The physical values of a block of Spark's type ``kind``, and a mask of those that threw."""
     (count,) = struct.unpack_from("<i", data)
     status = np.frombuffer(data, dtype=np.uint8, count=count, offset=4)
     payload = memoryview(data)[4 + count :]

@@ -1,19 +1,19 @@
-"""A query's own Python functions, called for single values while it is planned.
+"""Call a query's Python functions for single values at planning time.
 
-The rules of conversion are Spark's for functions that are pickled row by row, where they leave no doubt: a value comes
-as the plain Python type of its column, and a result counts only if it is of the declared type's own Python type. All
-else is unknown: what Spark would make of it depends on the setting of Arrow for Python functions, and on its version.
-Decimals come with the digits of their type, and are rounded to it half up on the way back.
+Values are converted by Spark's rules for functions that are pickled row by row, as far as these are unambiguous: a
+value is passed as the plain Python type of its column, and a result counts only if it has exactly the Python type of
+the declared type. Other results are unknown, since Spark's conversion of them depends on its version and on the setting
+of Arrow for Python functions. Decimals are passed with the scale of their type, and results are rounded to it half up.
 
-They are called by one process a session that has the Python and environment of workers and runs
-:mod:`geoskip.spark.rule.udf_worker`. What a function makes of a value depends on more than its code: on classes and
-modules as workers have them, on the environment, the working directory, hashes and clocks. Where Spark runs within this
-machine, its workers have all of it from the JVM, and so has this process. Of other machines nothing is known, and
-nothing is called. The process alone knows which instant the clocks of a worker show; what they show twice or never is
-not taken, for C's ``mktime`` is free to choose.
+The functions are called by one process for each application, with the Python and environment of its workers, which runs
+:mod:`geoskip.spark.rule.udf_worker`. The result of a function depends not only on its code, but also on the worker's
+classes and modules, environment, working directory, hash seed and time zone. In local mode workers get all of this from
+the JVM, and so does this process. On other machines it is unknown, and no function is called. Only the process converts
+between instants and local times, as a worker does; a local time that exists twice or never is unknown, since the result
+of C's ``mktime`` is then not defined.
 
-A function that is declared to be evaluated for constants as itself (:func:`geoskip.constant`) depends on nothing but
-its arguments: it is called right here, which takes no process and no workers on this machine.
+A function that is declared as its own constant evaluation (:func:`geoskip.constant`) depends only on its arguments: it
+is called in the driver, without that process, and also on a cluster.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from geoskip.types import sql_type
 
 Json = Mapping[str, Any]
 _ROW_BY_ROW = (100, 101)
-"""Spark's codes of plain functions, pickled and through Arrow."""
+"""Spark's codes of scalar Python UDFs: pickled, and through Arrow."""
 _THROUGH_ARROW = 101
 _AS_THEY_ARE = frozenset(["string", "boolean"])
-"""Types of which Arrow, and pandas behind it, leave every value as it is: a NULL number becomes NaN, NaN becomes NULL,
-and whole numbers beside NULL become floats."""
+"""Types with values that Arrow and pandas do not change. With others a NULL number becomes NaN, NaN becomes NULL, and
+integers in a column with NULL become floats."""
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
@@ -65,25 +65,25 @@ def call_udf(
     deadline: float,
     pure: Callable[..., Any] | None = None,
 ) -> tuple[pa.Array, Any]:
-    """Call a Python UDF; return physical values, and marks of the unknown ones.
+    """Call a Python UDF; return physical values, and a mask of the unknown ones.
 
     Parameters
     ----------
     node, kinds
-        The call as the rule wrote it, and Spark's types of its arguments.
+        The call as JSON from the rule, and Spark's types of its arguments.
     arguments
         Physical values, or one literal for all rows.
     settings, deadline
-        The settings of the query, and the monotonic time at which the call is given up.
+        The settings of the query, and the monotonic time at which the call is cancelled.
     thrown
-        Marks of rows for which an argument threw: the function is not called for them.
+        A mask of rows for which an argument threw: the function is not called for them.
     pure
-        The function itself, if its values depend on its arguments alone.
+        The function itself, if its values depend only on its arguments.
 
     Raises
     ------
     geoskip.evaluation.Declined
-        With a reason, where the function cannot be called.
+        If the function cannot be called; the message is the reason.
     """
     name = node["name"]
     if node["evalType"] not in _ROW_BY_ROW:
@@ -127,7 +127,7 @@ def call_udf(
 
 
 def _called_here(function: Callable[..., Any], columns: Sequence[Sequence[Any]], deadline: float) -> Rows:
-    """The values of a function for each row, and for which rows it raised; raises Declined."""
+    """The values of a function for each row, and marks of rows for which it raised; may raise Declined."""
     values: list[Any] = []
     failed: list[bool] = []
     for row in zip(*columns, strict=True):
@@ -136,14 +136,14 @@ def _called_here(function: Callable[..., Any], columns: Sequence[Sequence[Any]],
         try:
             values.append(function(*row))
             failed.append(False)
-        except Exception:  # a row for which it raises fails the query, unless Spark never comes to it
+        except Exception:  # such a row makes the query fail, unless Spark does not evaluate it
             values.append(None)
             failed.append(True)
     return values, failed
 
 
 _NONE_SUCH = object()
-"""Stands for a value that Python has none for, as a day of the year 10000: Spark fails on it."""
+"""Marker of a value that Python cannot represent, such as a day in the year 10000: Spark fails on it."""
 
 
 def _column(argument: pa.Array | Literal, give: Callable[[Any], Any], length: int) -> list[Any]:
@@ -162,11 +162,11 @@ def _column(argument: pa.Array | Literal, give: Callable[[Any], Any], length: in
 
 
 def _input_converter(kind: str, name: str, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """From a physical value to what a worker would get; raises where Python has no such value."""
+    """Function from a physical value to a worker's argument; it raises if Python has no such value."""
     of = sql_type(kind)
     if of.is_decimal:
-        return lambda value: Decimal(_of_scale(value, of.scale).to_eng_string())  # as Spark writes it to workers
-    if kind == "binary":  # since Spark 4.1 bytes, where nobody asks for what was before
+        return lambda value: Decimal(_of_scale(value, of.scale).to_eng_string())  # as Spark sends it to workers
+    if kind == "binary":  # since Spark 4.1 bytes, unless a setting restores bytearray
         return bytes if str(settings.get(_AS_BYTES)).lower() == "true" else bytearray
     if of.is_integral:
         return int
@@ -182,7 +182,7 @@ _ALL_DIGITS = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
 def _of_scale(value: Decimal, scale: int) -> Decimal:
-    """The number with so many digits after the point, rounded half up."""
+    """Round a decimal to a scale, half up."""
     return value.quantize(Decimal((0, (1,), -scale)), context=_ALL_DIGITS)
 
 
@@ -205,7 +205,7 @@ _GIVEN: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _result_converter(kind: str, name: str) -> Callable[[Any], Any]:
-    """From a result to its physical value; raises where it is of another type than declared."""
+    """Function from a result to its physical value; it raises for another type than declared."""
 
     def expect(*wanted: type, physical: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def take(value: Any) -> Any:
@@ -254,7 +254,7 @@ _TAKEN: Mapping[str, tuple[Any, ...]] = {
     "timestamp": (int, int),
     "timestamp_ntz": (dt.datetime, T.TimestampNTZType().toInternal),
 }
-"""By declared type, the Python types of results that count, and the function to the physical value."""
+"""By declared type, the accepted Python types of results, and last the function to the physical value."""
 
 
 def _round_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
@@ -282,7 +282,7 @@ _WAIT = 0.5
 _GRACE = 0.5
 """Seconds that a call may take beyond its deadline."""
 _START = 1.5
-"""How many times as long as a call may take its process may take to start, beyond that."""
+"""Additional time for starting the process, as a multiple of the time left for the call."""
 _turn = threading.Lock()
 _process: _UdfProcess | None = None
 
@@ -296,17 +296,17 @@ def call_in_worker(
     settings: Mapping[str, Any],
     deadline: float,
 ) -> Rows:
-    """The values of a pickled function for each row, and for which rows nothing is known; raises Declined.
+    """The values of a pickled function for each row, and marks of the unknown ones; may raise Declined.
 
     Parameters
     ----------
     command, columns
-        What Spark sends to its workers, and the arguments, as workers get them.
+        The pickled function as Spark sends it to workers, and the arguments as workers get them.
     clocks, is_instant
-        Which arguments are microseconds that the worker's clocks are to show, and whether times that the function
-        returns are instants, which these tell.
+        Marks of arguments that are instants in microseconds, to be converted to the worker's local time; and True if
+        returned datetimes are to be converted to instants.
     settings, deadline
-        The query's, and the time of ``time.monotonic`` at which a process that has not answered is killed.
+        The settings of the query, and the time of ``time.monotonic`` at which a process without an answer is killed.
     """
     global _process
     if not _turn.acquire(timeout=max(0.0, min(_WAIT, deadline - time.monotonic()))):
@@ -362,7 +362,7 @@ def _start(settings: Mapping[str, Any]) -> tuple[Any, Start]:
 
 
 class _UdfProcess:
-    """The process, started with all that a worker is started with."""
+    """The process that calls functions, started in the same way as a Python worker."""
 
     def __init__(self, start: Start) -> None:
         self.start = start
@@ -383,8 +383,8 @@ class _UdfProcess:
         self._is_ready = False
 
     def answer(self, request: Mapping[str, Any], deadline: float) -> Rows | str:
-        """Return its answer; without one by the deadline it is killed, unless it is just starting."""
-        if not self._is_ready:  # once a session a query waits for it, for more than its share of the budget
+        """Send a request, return the answer; after the deadline the process is killed, unless it is starting."""
+        if not self._is_ready:  # the first query waits for the start, longer than its share of the budget
             since = time.monotonic()
             if not self._is_readable(deadline + _START * max(0.0, deadline - since)):
                 return "the process that calls functions had not started when the planning budget was spent"
@@ -396,7 +396,7 @@ class _UdfProcess:
             self.requests.flush()
             found: Rows | str = pickle.loads(self._read_message(deadline + _GRACE))
             return found
-        except BaseException:  # half an answer may be under way
+        except BaseException:  # an incomplete answer may be in the pipe
             self.end()
             raise
 
@@ -419,10 +419,10 @@ class _UdfProcess:
         return found
 
     def end(self) -> None:
-        """Kill it, and what it has started."""
+        """Kill the process and its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
         for pipe in (self.requests, self.answers):
-            with contextlib.suppress(OSError):  # what was not sent yet
+            with contextlib.suppress(OSError):  # unsent data cannot be flushed
                 pipe.close()

@@ -4,8 +4,8 @@ An unsupported expression becomes a :class:`~geoskip.predicates.Call` with its i
 else an :class:`~geoskip.predicates.Opaque` with its columns. Both are sound: they keep every file unless a mapping
 supports them.
 
-Expressions over collated strings compare wider than bytes (soundness rule 4): each is a call of a function that no
-rule knows, so that only ValueList is of use, which has Spark evaluate it.
+Collated strings can be equal although their bytes differ (soundness rule 4): each expression over them becomes a call
+of a function without rules, so that only ValueList supports it, by letting Spark evaluate it.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ _SPATIAL = {
     "stSetSrid": "ST_SetSRID",
     "stGeomSetSrid": "ST_SetSRID",
 }
-"""The functions over Spark's own geometries, since 4.1, by the static methods that Spark replaces them with."""
+"""Functions over Spark's built-in geometries (since 4.1), by the static methods that Spark replaces them with."""
 _SRID = 4
-"""Bytes before the WKB of such a geometry."""
+"""Number of bytes before the WKB of such a geometry."""
 
 
 class Translator:
     """Translates the conditions of one query.
 
-    ``slots`` are the values of expressions over partition columns, for one partition: a literal's JSON each, or None
-    where the evaluation threw. ``names`` maps a column's name as the query's relation has it to the one indexed.
+    ``slots`` are the values of expressions over partition columns, for one partition: each is the JSON of a literal, or
+    None if the evaluation threw. ``names`` maps a column's name in the query's relation to its name in the index.
     """
 
     def __init__(self, *, slots: Sequence[Json | None] = (), names: Callable[[str], str] = lambda name: name) -> None:
@@ -95,7 +95,7 @@ class Translator:
         self.names = names
 
     def predicate(self, node: Json) -> Predicate:
-        """One expression, and all below it."""
+        """Translate an expression with its children."""
         if "slot" in node and node["slot"] < len(self.slots):
             value = self.slots[node["slot"]]
             return Opaque("a partition's value that could not be had") if value is None else literal(value)
@@ -160,13 +160,13 @@ class Translator:
             implementation = _add_version(node["name"], implementation_of(node["python"]))
             return _call_as_declared(Call(node["name"], children, implementation, flags, result))
         name: str = _OPERATORS.get(kind) or node.get("name", kind)
-        if kind == node["class"] and "$$Lambda" in kind:  # of any function of the JVM, and of another tomorrow
+        if kind == node["class"] and "$$Lambda" in kind:  # any function of the JVM; the name is not stable
             implementation = _add_version(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED)
             return _call_as_declared(Call(name, children, implementation, (), result))
         match kind, children:
             case "objects.Invoke", (Opaque(text), *arguments) if text.startswith("ParseUrlEvaluator("):  # since Spark 4
                 return Call("parse_url", tuple(arguments), CATALYST + "ParseUrl", (text,), result)
-            case "GetTimestamp", _:  # since Spark 4.1 with what its error advises: to_date's equals to_timestamp's
+            case "GetTimestamp", _:  # since Spark 4.1 a flag with error advice distinguishes to_date and to_timestamp
                 flags = tuple(flag for flag in node["args"] if not flag.startswith("try_to_"))
                 return Call("gettimestamp", children, node["class"], flags, result)
             case "objects.StaticInvoke", _ if (method := _spatial(node)) is not None:
@@ -181,7 +181,7 @@ class Translator:
 
 
 def _spatial(node: Json) -> str | None:
-    """The method of Spark's own spatial functions that a StaticInvoke calls."""
+    """The method of Spark's built-in spatial functions that a StaticInvoke calls, or None."""
     match node.get("args"):
         case [str() as owner, _, str() as method, *_] if owner == f"class {SPATIAL[:-1]}" and method in _SPATIAL:
             return method
@@ -201,14 +201,14 @@ def parts_of(
     Parameters
     ----------
     conditions, translator
-        The conditions as JSON, and what translates an expression.
+        The conditions as JSON, and the translator.
     reasons
-        Receives a sentence for each that is left out.
+        List to which a sentence is appended for each condition that is left out.
     whole
-        True to take an AND over partition columns alone as one member without their values too.
+        True to treat an AND over only partition columns as one member, even without their values.
     """
     for node in conditions:
-        evaluated = "slot" in node and (translator.slots or whole)  # over partition columns: Spark's own answer stands
+        evaluated = "slot" in node and (translator.slots or whole)  # over partition columns: evaluated by Spark
         if node.get("class") == _AND and not evaluated:
             yield from parts_of(node["children"], translator, reasons, whole=whole)
             continue
@@ -219,7 +219,7 @@ def parts_of(
 
 
 def _call_as_declared(call: Call) -> Predicate:
-    """The call, unless it was declared not to be deterministic, whatever Spark takes it for."""
+    """The call, or Opaque if it is declared as nondeterministic, even if Spark considers it deterministic."""
     said = current().properties_of(call)
     return Opaque(str(call), _columns([call])) if said is not None and said.deterministic is False else call
 
@@ -231,7 +231,7 @@ def _add_version(name: str, implementation: str) -> str:
 
 
 def literal(node: Json) -> Predicate:
-    """A literal with its type: physical values (see :mod:`geoskip.predicates`)."""
+    """Translate a literal to a physical value with its type (see :mod:`geoskip.predicates`)."""
     kind = type_name(node["type"])
     if "opaque" in node:
         return Opaque(node["opaque"])
@@ -320,10 +320,10 @@ def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
 
 
 def type_name(text: str) -> str:
-    """Return Spark's catalogue name of a type.
+    """Return Spark's catalog name of a type.
 
-    Geometries of Sedona and of Spark are ``geometry``, whatever their SRID; strings that are compared by bytes are
-    ``string``, although Spark 4.3 names an explicit collation.
+    Geometries of Sedona and of Spark are ``geometry``, with any SRID; strings that are compared by bytes are
+    ``string``, although Spark 4.3 adds their explicit collation to the name.
 
     >>> type_name("udt org.apache.spark.sql.sedona_sql.UDT.GeometryUDT"), type_name("geometry(4326)")
     ('geometry', 'geometry')
@@ -346,7 +346,7 @@ def implementation_of(command: str) -> str:
 
 
 class _UncachedBytes:
-    """Bytes that take no part in a cache's key."""
+    """Bytes that are ignored in a cache key."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -360,14 +360,14 @@ class _UncachedBytes:
 
 @functools.lru_cache(maxsize=512)
 def _implementation(digest: bytes, command: _UncachedBytes) -> str:
-    # The bytes are the driver's own: Spark pickled the user's function a moment ago, in this very process.
+    # Unpickling is safe: Spark has pickled the user's function in this process.
     try:
         function: Any = pickle.loads(command.data)
-    except BaseException:  # too large a function is a broadcast variable, which only workers can read
+    except BaseException:  # a large function is a broadcast variable, which only workers can read
         return f"python:{digest.hex()}{UNIDENTIFIED}"
     if isinstance(function, tuple):
         function = function[0]
-    while str(getattr(function, "__globals__", {}).get("__name__")).startswith("pyspark."):  # its profilers wrap
+    while str(getattr(function, "__globals__", {}).get("__name__")).startswith("pyspark."):  # wrapper of a profiler
         if not hasattr(function, "__wrapped__"):
             break
         function = function.__wrapped__
@@ -379,14 +379,14 @@ def _implementation(digest: bytes, command: _UncachedBytes) -> str:
 
 _VARIABLE = CATALYST + "NamedLambdaVariable"
 _VARIABLE_NUMBER = 3
-"""Where the flags of a variable have Spark's number: after its name and type, and whether it may be NULL."""
+"""Position of Spark's number in the flags of a variable: after name, type and nullability."""
 
 
 def name_variables(function: Call) -> Call:
     """Name the variables of a lambda by position, so that ``x -> x > 5`` equals ``y -> y > 5``.
 
-    Spark numbers variables differently in each query. Here the name of a variable is the nesting depth of lambdas
-    within the one that binds it, and its position there.
+    Spark numbers variables differently in each query. Here a variable is named by the nesting depth of lambdas within
+    the one that binds it, and by its position there.
 
     >>> x, y = (Call("v", (), _VARIABLE, ("x", "int", "true", number, "null"), "int") for number in "78")
     >>> one, other = (Call("lambdafunction", (Call("f", (a, b)), a, b)) for a, b in ((x, y), (y, x)))
@@ -419,5 +419,5 @@ def name_variables(function: Call) -> Call:
 
 
 def _is_open(node: Predicate) -> bool:
-    """True for a variable that is not named by its position yet."""
+    """True for a variable that is not yet named by its position."""
     return isinstance(node, Call) and node.implementation == _VARIABLE and len(node.flags) > _VARIABLE_NUMBER

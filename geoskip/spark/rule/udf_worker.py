@@ -1,9 +1,9 @@
 """The process that calls a query's Python functions at planning time, like a Spark Python worker.
 
-Its source is run by the worker's Python, which need not have geoskip (:mod:`geoskip.spark.rule.python_udfs` starts it).
-It answers one pickled request after another: a function is unpickled for each from the bytes that Spark sends to
-workers, so that its modules, classes, environment, hashes and clocks are a worker's. What depends on the task that it
-would run in, or on what Spark tells a worker by its environment, is unknown.
+The source is run by the worker's Python, which need not have geoskip (:mod:`geoskip.spark.rule.python_udfs` starts it).
+It answers pickled requests one after the other. For each the function is unpickled from the bytes that Spark sends to
+workers, so that its modules, classes, environment, hash seed and time zone are those of a worker. A result that depends
+on the task context, or on environment variables that Spark sets for a worker, is unknown.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _PLAIN = (
     type(None), bool, int, float, str, bytes, bytearray, decimal.Decimal, dt.date, dt.datetime, dt.timedelta,
 )  # fmt: skip
 _OF_SPARK = (b"SPARK_", b"PYSPARK_", b"PYTHON", b"OMP_NUM_THREADS")
-"""What Spark sets for a worker, in part for this one alone, by how the names begin."""
+"""Prefixes of environment variables that Spark sets for workers, some of them differently for each worker."""
 _unknown: list[str] = []
-"""What was read that a worker may have otherwise, since the last call began."""
+"""Names of things read since the last call began that may differ in a worker."""
 Converter = Callable[[Any], Any]
 
 
@@ -47,7 +47,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 def _answer(
     command: bytes, columns: list[list[Any]], clocks: list[bool], is_instant: bool, seconds: float, files: list[str]
 ) -> tuple[list[Any], list[bool]] | str:
-    """The function's values and for which rows nothing is known, or why it was not called."""
+    """The function's values and marks of the unknown ones, or the reason why it was not called."""
     deadline = time.monotonic() + seconds
     SparkFiles._root_directory, SparkFiles._is_running_on_worker = files[0], True
     for path in files:
@@ -71,7 +71,7 @@ def _answer(
         _unknown.clear()
         try:
             value = _plain(function(*row), is_instant)
-        except BaseException:  # a row for which it raises fails the query, unless Spark never comes to it
+        except BaseException:  # such a row makes the query fail, unless Spark does not evaluate it
             _unknown.append("what raises")
         values.append(None if _unknown else value)
         unknown.append(bool(_unknown))
@@ -79,7 +79,7 @@ def _answer(
 
 
 def _plain(value: Any, is_instant: bool) -> Any:
-    """Convert a result to a plain value; a time to its instant, or to its local reading."""
+    """Convert a result to a plain value; a datetime to its instant, or to a datetime without time zone."""
     if type(value) not in _PLAIN:
         raise TypeError(type(value))
     if type(value) is not dt.datetime:
@@ -92,7 +92,7 @@ def _plain(value: Any, is_instant: bool) -> Any:
 
 
 class _Environment(dict[bytes, bytes]):
-    """The environment, which notes when something is read of it that Spark sets for a worker."""
+    """The environment, which records reads of variables that Spark sets for a worker."""
 
     def __getitem__(self, name: bytes) -> bytes:
         if name.startswith(_OF_SPARK):
@@ -117,10 +117,10 @@ if __name__ == "__main__":
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    os.dup2(null, 1)  # what functions print is no answer
+    os.dup2(null, 1)  # output of functions must not mix with answers
     if sys.path[0] == "":
         sys.path[0] = os.getcwd()
-    daemon, *sys.argv[1:] = sys.argv[1:]  # Spark's own looks at the first when it is imported
+    daemon, *sys.argv[1:] = sys.argv[1:]  # Spark's daemon reads the first argument when it is imported
     sys.argv[0] = str(importlib.import_module(daemon).__file__)
     TaskContext.get = BarrierTaskContext.get = classmethod(_get_task_context)  # type: ignore[assignment, method-assign]
     os.environ._data = _Environment(os.environ._data)  # type: ignore[attr-defined]
