@@ -1,1 +1,1 @@
-"""Indicators of queries that are run, and advice on indexes and layouts before they are built."""
+"""Indicators of executed queries, and advice on indexes and layouts before they are built."""

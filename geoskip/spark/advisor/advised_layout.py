@@ -1,13 +1,13 @@
 """The recommended layout for some queries, selected by simulation with sampled rows.
 
-The columns that the queries filter, weighted by the bytes that the queries would still read with the chosen indexes,
-are tried in lexical order, along both curves and in a k-d tree. Rows are sampled once for all of them
-(:mod:`geoskip.spark.advisor.simulated_layout`). A layout deserves its own indexes: bounds that say nothing of rows in
-no order decide nearly everything once they are in order. So indexes are selected for each layout, by the same rule
-and within the same budget as for the data as they are.
+Layouts over the columns in the queries' filters, weighted by the bytes that the queries would still read with the
+chosen indexes, are tried: lexical order, both curves and a k-d tree. Rows are sampled once for all of them
+(:mod:`geoskip.spark.advisor.simulated_layout`). Each layout needs its own indexes, since bounds that are useless for
+unordered rows can be very selective for ordered ones. So indexes are selected for each layout, by the same rule and
+within the same budget as for the current data.
 
-A layout is advised only where the queries would read a fifth less than with the chosen indexes alone, and less even at
-the upper end of the interval: to rewrite data costs more than to index them.
+A layout is advised only if the queries would read a fifth less than with only the chosen indexes, and less even at the
+upper end of the interval, since rewriting data costs more than indexing them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from geoskip.types import sql_type
 
 _MOST_COLUMNS = 3
 _MOST_READ = 0.8
-"""The share of what the queries would read with the indexes alone that they may read of a layout."""
+"""Maximum bytes read in an advised layout, as a fraction of the bytes read with only the indexes."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def advised_layout(
     share: float,
     seed: int,
 ) -> AdvisedLayout | None:
-    """Return the layout in which the queries would read least, with its indexes; None where none pays.
+    """Return the layout with which the queries would read least, with its indexes; None if none pays.
 
     Parameters
     ----------
@@ -69,18 +69,18 @@ def advised_layout(
     asked
         The queries.
     indexed
-        What they would read with the chosen indexes in the files as they are.
+        Estimates for the queries with the chosen indexes and the current files.
     select
-        Returns the names of the indexes to build, given those of a layout.
+        Function that returns the names of the indexes to build, given the candidates for a layout.
     share
-        The share of the rows to sample, at least.
+        The minimum fraction of rows to sample.
     seed
-        Another number samples other rows.
+        Seed of the sample.
 
     Raises
     ------
     GeoskipError
-        Where rows cannot be sampled, or not be ordered by the columns that are filtered.
+        If rows cannot be sampled, or cannot be ordered by the filtered columns.
     """
     columns = _columns(sampled, asked, indexed)
     if not columns:
@@ -127,7 +127,7 @@ def _needed_indexes(trial: LayoutTrial) -> tuple[str, ...]:
 
 
 def _columns(sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf) -> list[Column]:
-    """The columns that can be ordered and are filtered by the queries that still read most."""
+    """The columns with an order that are filtered by the queries that still read most."""
     partitions = set(map(quote_if_needed, sampled.state.relation.partitions))
     weights: Counter[Column] = Counter()
     for query, estimate in zip(asked, indexed.queries, strict=True):
@@ -143,11 +143,11 @@ def _columns(sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf) 
 
 
 def _entries(sampled: FileSample, columns: Sequence[Column], chosen: Sequence[str]) -> list[IndexEntry]:
-    """The indexes that exist or are chosen, and bounds of the columns of a layout."""
+    """The existing and the chosen indexes, and bounds of the columns of a layout."""
     proposed = {entry.name for entry in sampled.proposed}
 
     def is_wanted(index: Index) -> bool:
-        if isinstance(index, GeoBox):  # a geometry is computed of a column of WKB or of text
+        if isinstance(index, GeoBox):  # a geometry is computed from a column of WKB or text
             return columns_of(*index.bound) <= {column.name for column in columns}
         return isinstance(index, MinMax) and set(index.bound) <= set(columns)
 
@@ -156,7 +156,7 @@ def _entries(sampled: FileSample, columns: Sequence[Column], chosen: Sequence[st
 
 
 def _layouts(names: Sequence[str], shapes: Sequence[str]) -> list[Layout]:
-    """The layouts over the first columns that are tried; geometries have an order in the plane alone, too."""
+    """The layouts over the first columns to try; a single geometry can also be ordered along a curve."""
     found: list[Layout] = [Sort(name) for name in names]
     found += [kind(name) for name in shapes for kind in (Hilbert, KDTree)]
     for count in range(2, len(names) + 1):
@@ -186,7 +186,7 @@ def _try_layout(
 
 
 def _restrict_indexes(simulated: SimulatedLayout, names: frozenset[str]) -> SimulatedLayout:
-    """The simulation with some of its indexes alone."""
+    """The simulation with only some of its indexes."""
     entries = tuple(entry for entry in simulated.rows.entries if entry.name in names)
     snapshots = tuple(Snapshot(replace(s.header, entries=entries), s.files) for s in simulated.snapshots)
     return replace(simulated, snapshots=snapshots, rows=replace(simulated.rows, entries=entries))

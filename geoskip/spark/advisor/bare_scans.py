@@ -28,7 +28,7 @@ _QUALIFIER = re.compile(r"(?:`[^`]*`|\w+)\.")
 def report_with_conditions(df: DataFrame) -> Report:
     """Report of a DataFrame's query in which scans without metadata have their conditions too.
 
-    Where there is such a scan the query is planned once more, and not run.
+    If there is such a scan, the query is planned again, but not run.
     """
     found = report(df)
     scans = _with_table_conditions(df, found.scans)
@@ -36,13 +36,13 @@ def report_with_conditions(df: DataFrame) -> Report:
     if all(scan.decisions() or not scan.predicate for scan in scans):
         return found
     planned: Sequence[ScanCondition] = ()
-    with suppress(GeoskipError):  # what cannot be planned by itself, such as a command, keeps the report it has
+    with suppress(GeoskipError):  # for a command, which cannot be planned alone, the report is not extended
         planned = [scan for scan in conditions_of(df.sparkSession, df) if not scan.datasets]
     return replace(found, scans=tuple(_complete_scan(scan, planned) for scan in scans))
 
 
 def _complete_scan(scan: Scan, planned: Sequence[ScanCondition]) -> Scan:
-    """A scan with the conditions that its files would be decided on, over no file."""
+    """A scan with decisions over no file for the conditions that would be used for skipping."""
     if scan.decisions() or not scan.predicate:
         return scan
     of_root = [each for each in planned if each.root == scan.dataset and each.condition]
@@ -51,15 +51,15 @@ def _complete_scan(scan: Scan, planned: Sequence[ScanCondition]) -> Scan:
 
 
 def _with_table_conditions(df: DataFrame, scans: Sequence[Scan]) -> tuple[Scan, ...]:
-    """The scans, with their conditions those of tables without metadata that list their files themselves.
+    """The scans, with conditions added for tables without metadata in formats that list their own files.
 
-    Such a format takes the filters that it evaluates itself out of the plan, so that the scan does not show them.
+    Such a format removes the filters that it evaluates itself from the plan, so that the scan does not show them.
     """
     if all(scan.decisions() or scan.predicate for scan in scans):
         return tuple(scans)
     try:
         found = with_rule(df.sparkSession).undecided(df._jdf)
-    except (PySparkException, Py4JJavaError):  # it cannot be planned by itself
+    except (PySparkException, Py4JJavaError):  # it cannot be planned alone
         return tuple(scans)
     return tuple(_of_table(scan, found.get(number)) for number, scan in enumerate(scans))
 
@@ -75,11 +75,11 @@ def _of_table(scan: Scan, written: str | None) -> Scan:
 
 
 def _add_decisions(scan: Scan, request: Mapping[str, Any], conditions: Sequence[Predicate]) -> Scan:
-    """A scan with decisions on its conditions over no file."""
+    """Add decisions over no file for the conditions of a scan."""
     decisions = tuple(decide(empty_snapshot(scan.dataset), condition) for condition in conditions)
     return replace(scan, decisions=lambda: decisions, written=lambda: members_as_written(request["conditions"]))
 
 
 def _members(condition: str) -> list[str]:
-    """The members of a condition in SQL in one order, without the names of relations before its columns."""
+    """The conjuncts of a SQL condition, sorted, without the qualifiers of columns."""
     return sorted(_QUALIFIER.sub("", condition).split(" AND "))

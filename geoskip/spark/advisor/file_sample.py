@@ -1,13 +1,13 @@
-"""Real summaries of a random sample of a dataset's files, in memory alone.
+"""Real summaries of a random sample of a dataset's files, only in memory.
 
-Nothing is written, and the dataset is not touched.
+Nothing is written, and the dataset is not changed.
 
-Indexes are bound, given their parameters and collected by the code of a real build, from fewer files; so a clause over
-the sample keeps a file exactly where it would keep it after the build (but for indexes that choose parameters from a
-sample of their own, such as pivots: they choose from the sampled files, which are as random as those of a build).
+Indexes are bound, parametrised and collected by the code of a real build, but from fewer files. So a clause over the
+sample keeps a file exactly if it would keep it after the build. The exception are indexes that choose parameters from
+their own sample, such as pivots: they choose from the sampled files, which are as random as those of a build.
 
-The files are a simple random sample without replacement. Strata would gain little: which files a query keeps depends on
-the query, and partitions that a query leaves alone are known exactly.
+The files are a simple random sample without replacement. Stratification would gain little, since the files that are
+kept depend on the query, and the partitions that a query prunes are known exactly.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from geoskip.stores.keyring import KeyRing
 from geoskip.stores.part_files import write_part
 
 _IN_THE_DRIVER = 4 << 20
-"""Bytes of Parquet files that the driver reads in about the time that a job takes."""
+"""Bytes of Parquet files that the driver reads in about the time of a job."""
 _JOB = 0.2
-"""Seconds that a Spark job over Python tasks takes by itself."""
+"""Overhead in seconds of a Spark job with Python tasks."""
 
 
 _started: set[str] = set()
-"""Applications of Spark that have run a job here, so that their Python workers are there."""
+"""Spark applications in which a job of this module has started the Python workers."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of building some bytes of files, by a job or in the driver."""
+    """Duration of a build of some bytes of files, by a job or in the driver."""
 
     seconds: float
     bytes: int
@@ -65,26 +65,26 @@ class Timing:
 
 @dataclass(frozen=True)
 class FileSample:
-    """Some files of a dataset, with the summaries that existing and proposed indexes store of them.
+    """Some files of a dataset, with their summaries for existing and proposed indexes.
 
     Attributes
     ----------
     state
-        The dataset as it was found, with all its files.
+        The state of the dataset, with all its files.
     files
         The sampled files.
     snapshot
-        The sampled files that could be indexed, with the indexes that exist and the proposed ones.
+        The sampled files that could be indexed, with the existing and the proposed indexes.
     existing
-        The latest snapshot of the dataset, None where it has no index.
+        The latest snapshot of the dataset, or None.
     proposed
-        The proposed indexes, bound, each with the parameters it chose.
+        The proposed indexes, bound, with the parameters that they have chosen.
     built
-        What the build of the proposed indexes found of the sampled files.
+        The result of building the proposed indexes for the sampled files.
     timing
-        What that build took.
+        The duration of that build.
     encryption
-        That of the store of the metadata; None where they are in clear.
+        The encryption of the metadata's store; None for unencrypted metadata.
     """
 
     state: SourceState
@@ -97,7 +97,7 @@ class FileSample:
     encryption: Encryption | None = None
 
     def metadata_bytes(self) -> dict[str, int]:
-        """Bytes that each proposed index would store for all files, from those for the sampled ones."""
+        """Estimated bytes of each proposed index for all files, from those for the sampled files."""
         names = [entry.name for entry in self.proposed]
         if not names:
             return {}
@@ -112,16 +112,16 @@ class FileSample:
         return {name: scaled_size(measured, max(indexed, whole)) for name, measured in found.items()}
 
     def encoded_bytes(self, table: pa.Table) -> Mapping[str, int]:
-        """Bytes of each column of a files table as the dataset's store writes it.
+        """Bytes of each column of a files table as a part of the dataset's store.
 
-        The part that is measured is a file for a moment: encrypted where the dataset's own parts are.
+        A temporary part file is written to measure them; it is encrypted if the dataset's parts are.
         """
         with tempfile.TemporaryDirectory(prefix="geoskip-") as folder:
             part = write_part(Path(folder, "part.parquet"), "part", table, _throwaway_keys(self.encryption))
         return {column.name: column.bytes for column in part.columns.values()}
 
     def build_seconds(self) -> float:
-        """Seconds that a build of the proposed indexes would take over all files."""
+        """Estimated seconds of a build of the proposed indexes for all files."""
         if not self.proposed:
             return 0.0
         size, took = float(pc.sum(self.state.files.columns[1]).as_py() or 0), self.timing
@@ -132,13 +132,13 @@ class FileSample:
 
 
 def choose_files(state: SourceState, share: float, seed: int = 0) -> list[ListedFile]:
-    """A simple random sample of a dataset's files, at least one, whatever the order of the listing.
+    """A simple random sample of a dataset's files, at least one, independent of the listing's order.
 
-    Raises DatasetNotFoundError where the dataset has no file that can be indexed.
+    Raises DatasetNotFoundError if the dataset has no file that can be indexed.
     """
     if (why := reason_not_indexable(state.relation.root, state.files)) is not None:
         raise DatasetNotFoundError(why)
-    uris = state.files.columns[0]  # of the files that metadata can name
+    uris = state.files.columns[0]  # without files that metadata cannot name
     numbers = random.Random(seed).sample(range(len(uris)), max(1, ceil(share * len(uris) - 1e-9)))
     return state.files.select(uris.take(pc.array_sort_indices(uris).take(pa.array(sorted(numbers)))).to_pylist())
 
@@ -150,27 +150,27 @@ def sample_files(
     *,
     state: SourceState | None = None,
 ) -> FileSample:
-    """Collect the summaries that indexes would store of some files of a dataset.
+    """Collect the summaries that indexes would store for some files of a dataset.
 
     Parameters
     ----------
     dataset
         The handle; its metadata are read and not changed.
     indexes
-        The proposed indexes; one that exists is collected again.
+        The proposed indexes; existing ones are collected again.
     files
-        Files of :func:`choose_files`, or the share of all files to choose at random.
+        Files from :func:`choose_files`, or the fraction of all files to choose at random.
     state
-        The dataset as the files were chosen from it; as it is now by default.
+        The state of the dataset from which the files were chosen. Default: the current one.
 
     Raises
     ------
     InvalidSpecificationError
-        For an index that cannot be built over this dataset, by its name.
+        For an index that cannot be built over this dataset; the message has its name.
     DatasetNotFoundError
-        Where the dataset has no files.
+        If the dataset has no files.
     GeoskipError
-        Where an index cannot be collected from any of the files.
+        If an index cannot be collected from any of the files.
     """
     source = dataset._source
     state = source.current_state() if state is None else state
@@ -199,8 +199,8 @@ def sample_files(
 def _build(state: SourceState, entries: Sequence[IndexEntry]) -> tuple[BuiltRows, Timing]:
     """Build the summaries of all files of a state, and measure the time.
 
-    The first job of an application starts Python workers, which takes many times what it does: it gets few files, and
-    the time is that of a second one with the others.
+    The first job of an application starts Python workers, which takes much longer than its work. So it gets few files,
+    and the time is measured for a second job with the others.
     """
     files = [file for file in state.files if file.is_nameable]
     if not entries:
@@ -219,7 +219,7 @@ def _build(state: SourceState, entries: Sequence[IndexEntry]) -> tuple[BuiltRows
 
 
 def _listing_of(files: Sequence[ListedFile]) -> FileListing:
-    """A listing of these files alone."""
+    """A listing of only these files."""
     lines = (
         f"{file.size} {file.mtime}{f':{file.etag}' if file.etag else ''} {file.uri.replace(chr(10), chr(0))}\n"
         for file in files
@@ -235,7 +235,7 @@ def _rows_of(snapshot: Snapshot, entries: Sequence[IndexEntry], paths: pa.Chunke
 
 
 def _throwaway_keys(encryption: Encryption | None) -> PartKeys | None:
-    """Keys that protect a part as an encryption would, and that nobody has afterwards."""
+    """Temporary keys for a part with the options of an encryption; they are discarded after use."""
     if encryption is None:
         return None
     ring = KeyRing({"sample": secrets.token_bytes(32)})

@@ -30,19 +30,19 @@ from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.session import java
 
 _MOST_VECTORS = 16
-"""Vectors of partition values whose conditions are looked at for candidates."""
+"""Maximum number of vectors of partition values for which conditions are searched for candidates."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Indexes that could serve the queries and can be built.
+    """Indexes that could support the queries and can be built.
 
     Attributes
     ----------
     entries
         The indexes, bound by Spark.
     together
-        Names of those, and of existing ones, that serve a comparison only together.
+        Groups of names of these and of existing indexes that support a comparison only together.
     unserved
         Queries without a candidate, each with the reason.
     """
@@ -54,16 +54,16 @@ class Candidates:
 
 @dataclass(frozen=True)
 class JudgedCandidates:
-    """Candidates with what they would store, and what they and the existing indexes skip of the sample.
+    """Candidates with their sizes, and the masks by which they and existing indexes skip sampled files.
 
     Attributes
     ----------
     coverage
         Masks of the queries' conditions over the sampled files.
     costs
-        Metadata bytes of each candidate, about, for all files.
+        Estimated metadata bytes of each candidate for all files.
     files, bytes
-        How many files, and bytes, of the dataset one of the sample stands for.
+        Scale factors of files and of bytes from the sample to the dataset.
     """
 
     coverage: Coverage
@@ -72,7 +72,7 @@ class JudgedCandidates:
     bytes: float
 
     def savings(self, names: Iterable[str]) -> tuple[float, float]:
-        """Files and bytes of the dataset that the queries do not read thanks to some candidates."""
+        """Files and bytes of the dataset that some candidates would save for the queries."""
         chosen, base, files = frozenset(names), self.coverage.base, 0.0
         for query, weight in enumerate(self.coverage.weights):
             before, after = (self.coverage.masks(query, some) for some in (base, base | chosen))
@@ -85,9 +85,9 @@ def _count(masks: Iterable[Mask]) -> int:
 
 
 def candidates_for(dataset: Dataset, state: SourceState, asked: Sequence[AskedQuery]) -> Candidates:
-    """Return the indexes that could serve some queries, can be built and do not exist yet.
+    """Return the indexes that could support some queries, can be built and do not exist yet.
 
-    Raises InvalidSpecificationError where no index could serve any of them, with the reason for each query.
+    Raises InvalidSpecificationError if no index could support any query, with the reason for each.
     """
     conditions = [list(dict.fromkeys(p for scan in query.scans for p in _conditions(scan))) for query in asked]
     found = index_candidates(dict.fromkeys(itertools.chain.from_iterable(conditions)))
@@ -120,7 +120,7 @@ def _why_unserved(
     if not texts:
         return "it has no condition on the columns of this dataset"
     nodes = [node for condition in conditions for node in walk(condition)]
-    columns = {node.name for node in nodes if isinstance(node, Column)}  # partitions' values may stand for theirs
+    columns = {node.name for node in nodes if isinstance(node, Column)}  # partition columns may be replaced by values
     if columns <= set(map(quote_if_needed, partitions)) and not any(isinstance(node, Opaque) for node in nodes):
         return "it has conditions on partition columns alone, for which Spark needs no index"
     if unbuildable:
@@ -129,14 +129,14 @@ def _why_unserved(
 
 
 def _canonical_key(index: Index) -> tuple[object, ...]:
-    """Key of a bound index that depends neither on spelling nor on what a build chose."""
+    """Key of a bound index that depends neither on spelling nor on parameters chosen by a build."""
     texts = index.expressions()
     options = [(name, value) for name, value in index.to_json().items() if value not in (*texts, texts)]
     return index.kind, index.bound, repr([(name, value) for name, value in options if name != "origins"])
 
 
 def _bindable(dataset: Dataset, state: SourceState, indexes: Sequence[Index]) -> list[IndexEntry]:
-    """Entries of the indexes that can be built and whose texts mean what they were proposed for."""
+    """Entries of the indexes that can be built, and that Spark binds to the proposed expressions."""
     if not indexes:
         return []
     try:
@@ -150,7 +150,7 @@ def _bindable(dataset: Dataset, state: SourceState, indexes: Sequence[Index]) ->
 
 
 def sample_of(dataset: Dataset, entries: Iterable[IndexEntry], files: Sequence[ListedFile]) -> FileSample:
-    """Collect the candidates' summaries of some files, without those that cannot be collected from any."""
+    """Collect the candidates' summaries of some files, without candidates that fail for all files."""
     indexes = {entry.name: entry.index for entry in entries}
     while True:
         try:
@@ -178,11 +178,11 @@ def judge(
     state
         The dataset.
     costs
-        Metadata bytes of each proposed index; the others of the snapshot exist.
+        Metadata bytes of each proposed index; other indexes of the snapshot are existing ones.
     asked
         The queries.
     together
-        Names of indexes that serve a comparison only together.
+        Groups of names of indexes that support a comparison only together.
     """
     sizes = np.asarray(snapshot.files.column("size"), dtype=np.int64)
     every = sum(file.size for file in state.files)
@@ -203,7 +203,7 @@ def judge(
 def _masks(
     scan: ScanCondition, snapshot: Snapshot, state: SourceState, together: Sequence[Sequence[str]]
 ) -> Iterable[tuple[VertexMasks, Mask]]:
-    """Masks of a scan's condition, once for all partitions that have the same."""
+    """Masks of a scan's condition, computed once for all partitions with the same condition."""
     root = snapshot.header.root.rstrip("/") + "/"
     usable = usable_indexes(scan, snapshot, snapshot.header.entries, state, [])
     by_name = {str(index): index for index in usable}

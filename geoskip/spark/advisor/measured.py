@@ -98,10 +98,9 @@ def _session(query: object, spark: SparkSession | None) -> SparkSession:
 
 
 def measure(scan: ScanCondition) -> ScanIndicators:
-    """Run the conditions of a scan and count: its indicators.
+    """Run the conditions of a scan, count rows, and return its indicators.
 
-    Conditions over subqueries and those that are not deterministic, which a row alone does not settle, are left out,
-    and the notes say so.
+    Conditions over subqueries and nondeterministic ones, which do not depend only on the row, are left out with a note.
     """
     if scan.planned is None:
         raise InvalidSpecificationError(f"the scan of {scan.root} cannot be run again: its plan is not held any more")
@@ -128,7 +127,7 @@ def measure(scan: ScanCondition) -> ScanIndicators:
 
 
 def _matching_rows(planned: PlannedScan, files: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
-    """Matching rows of each file that holds one, and the files that were read to find them."""
+    """Number of matching rows of each file that has some, and the files that were read to find them."""
     counted = _by_file(DataFrame(planned.scan.matching(), planned.spark))
     planned.java.leaveOut(counted._jdf)
     rows = counted.collect()
@@ -143,15 +142,15 @@ def _by_file(frame: DataFrame) -> DataFrame:
 
 
 def _decode_paths(counts: Mapping[str, int], files: Mapping[str, Any]) -> dict[str, int]:
-    """Counts by the paths of a listing; newer Sparks encode characters of the files' names."""
+    """Counts by the paths of a listing; newer versions of Spark percent-encode the file names."""
     plain = {unquote(path): count for path, count in counts.items()}
     return plain if len(plain) == len(counts) and plain.keys() <= files.keys() else dict(counts)
 
 
 def _rows(scan: ScanCondition, planned: PlannedScan, files: Mapping[str, ListedFile]) -> dict[str, int]:
-    """The rows of every file: from the metadata of files that have not changed, else counted by Spark."""
+    """Number of rows of every file: from the metadata of unchanged files, else counted by Spark."""
     found: dict[str, int] = {}
-    roots = sorted(scan.roots)  # a file of two roots is read twice, and its rows count twice
+    roots = sorted(scan.roots)  # a file below two roots is read twice, and its rows count twice
     twice = any(is_below(root, roots[:place]) for place, root in enumerate(roots))
     for root in () if twice else scan.datasets:
         found |= _rows_known(root, files)
@@ -160,11 +159,11 @@ def _rows(scan: ScanCondition, planned: PlannedScan, files: Mapping[str, ListedF
         counted = _by_file(DataFrame(planned.scan.rows("\n".join(unknown)), planned.spark))
         planned.java.leaveOut(counted._jdf)
         found |= _decode_paths({row[0]: int(row[1]) for row in counted.collect()}, files)
-    return {path: found.get(path, 0) for path in files}  # a file without rows is in no group
+    return {path: found.get(path, 0) for path in files}  # a file without rows has no group
 
 
 def _rows_known(root: str, files: Mapping[str, ListedFile]) -> dict[str, int]:
-    """The rows of the files that the metadata of a dataset know as they are."""
+    """Number of rows of the files that are unchanged in the metadata of a dataset."""
     try:
         snapshot = known.snapshot(root)
     except MetadataError:

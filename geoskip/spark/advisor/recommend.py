@@ -1,14 +1,14 @@
 """Recommended indexes for some queries, within a budget of bytes.
 
-1. Candidates are the indexes that could serve a condition (:mod:`geoskip.advisor.index_candidates`). Each is named by
-   its text, which Spark analyses as for a build; one whose text means another expression than the query's is dropped.
+1. Candidates are the indexes that could support a condition (:mod:`geoskip.advisor.index_candidates`). Spark analyses
+   the text of each as for a build; a candidate is dropped if its expression then differs from that of the query.
 2. All candidates summarise one random sample of files, in one job (:mod:`geoskip.spark.advisor.file_sample`), and
-   their metadata bytes are measured there.
+   their metadata bytes are measured.
 3. Every part of every condition is decided with each candidate by the real planner; from these masks the saving of any
-   set of indexes follows (:mod:`geoskip.advisor.coverage`).
-4. A set is selected within the budget (:mod:`geoskip.advisor.selection`) beside the indexes that exist, which stay. An
-   index is taken only where it saves more bytes of one round of the queries than it stores.
-5. The files and bytes of the chosen set are estimated as by :func:`geoskip.what_if`.
+   set of indexes is computed (:mod:`geoskip.advisor.coverage`).
+4. A set is selected within the budget (:mod:`geoskip.advisor.selection`), in addition to the existing indexes. An
+   index is selected only if it saves more bytes in one run of the queries than it stores.
+5. The files and bytes read with the chosen set are estimated as by :func:`geoskip.what_if`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from geoskip.spark.dataset.rewrite_choice import check_is_rewritable
 Query = str | DataFrame
 _SHARE = 0.05
 _LEAST_FILES, _MOST_FILES = 64, 512
-"""Files of a sample unless its share is given: fewer leave the choice to chance, more take long with all candidates."""
+"""Default limits of the number of sampled files: fewer give random results, more take long with all candidates."""
 _CONFIDENCE = 0.9
 
 
@@ -134,12 +134,12 @@ def recommend(
 
 
 def _share(files: int) -> float:
-    """The share of so many files that is sampled by default."""
+    """The default fraction of files to sample, for a number of files."""
     return min(1.0, max(_LEAST_FILES, min(_MOST_FILES, _SHARE * files)) / max(1, files))
 
 
 def _rewritten(dataset: Dataset, advised: AdvisedLayout | None) -> Any:
-    """Build the indexes of the advised layout, and rewrite the data in it; the report of the rewrite."""
+    """Build the indexes of the advised layout, and rewrite the data in it; returns the report."""
     if advised is None:
         return None
     if advised.indexes:
@@ -148,7 +148,7 @@ def _rewritten(dataset: Dataset, advised: AdvisedLayout | None) -> Any:
 
 
 def _budget(given: object) -> int:
-    """A budget in bytes; raises InvalidSpecificationError for what is none."""
+    """A budget in bytes; raises InvalidSpecificationError for other values."""
     found = bytes_of(given)
     if found is None:
         raise InvalidSpecificationError(f"budget= takes bytes, as a number or a text such as '10 MiB', got {given!r}")
@@ -158,7 +158,7 @@ def _budget(given: object) -> int:
 def _selection(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozenset[str]:
     """The candidates to build.
 
-    Raises InvalidSpecificationError, if strict, where some would pay, but none of them has room in the budget.
+    Raises InvalidSpecificationError, if strict, if there are worthwhile indexes, but none fits into the budget.
     """
     coverage, costs = judged.coverage, judged.costs
     left = {name: float(costs[name]) for name in undominated_indexes(coverage, costs)}
@@ -184,7 +184,7 @@ def _selection(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozen
 def _advised_indexes(
     judged: JudgedCandidates, candidates: Mapping[str, Index], names: frozenset[str], asked: Sequence[AskedQuery]
 ) -> tuple[AdvisedIndex, ...]:
-    """The chosen indexes with their numbers, those that save most first."""
+    """The chosen indexes with their savings and costs, those with the largest savings first."""
     every = judged.savings(names)
     found = []
     for name in names:
@@ -207,10 +207,10 @@ def _advised_indexes(
 def _superfluous(
     judged: JudgedCandidates, sampled: FileSample, names: frozenset[str], asked: Sequence[AskedQuery]
 ) -> tuple[SuperfluousIndex, ...]:
-    """Existing indexes without which the queries would read no more, the largest first.
+    """Existing indexes that the queries do not need, the largest first.
 
-    One that skips files is superfluous where the advised indexes skip them too, as far as the sample shows. That one
-    skips none at all is no matter of a sample: the summaries of all files are there.
+    An index that skips files is superfluous if the advised indexes skip the same sampled files. Whether it skips any
+    file at all is decided with the summaries of all files, which exist.
     """
     if sampled.existing is None:
         return ()
@@ -235,7 +235,7 @@ def _superfluous(
 
 
 def _restrict_indexes(sampled: FileSample, names: frozenset[str]) -> FileSample:
-    """The sample with the existing and the chosen indexes alone."""
+    """The sample with only the existing and the chosen indexes."""
     proposed = {entry.name for entry in sampled.proposed}
     entries = tuple(e for e in sampled.snapshot.header.entries if e.name not in proposed or e.name in names)
     snapshot = Snapshot(replace(sampled.snapshot.header, entries=entries), sampled.snapshot.files)
@@ -246,7 +246,7 @@ def _restrict_indexes(sampled: FileSample, names: frozenset[str]) -> FileSample:
 def _what_if(
     name: str, sampled: FileSample, asked: Sequence[AskedQuery], judged: JudgedCandidates, untouched: tuple[str, ...]
 ) -> WhatIf:
-    """An estimate of what the queries would read with the chosen indexes."""
+    """An estimate of the files and bytes that the queries would read with the chosen indexes."""
     chosen = [entry.name for entry in sampled.proposed]
     state = sampled.state
     return WhatIf(
@@ -267,7 +267,7 @@ def _what_if(
 
 
 def _handle(dataset: Dataset) -> str:
-    """The Python that makes such a handle, from the names ``spark``, ``store`` and ``encryption``."""
+    """Python code that creates this handle, given the names ``spark``, ``store`` and ``encryption``."""
     source = dataset._source
     options: dict[str, Any] = {} if source.table is not None else {"format": source.format, **source.options}
     if options.get("format") == "parquet":

@@ -1,10 +1,10 @@
-"""Scans of a query with the conditions that the planner would get, found without running it.
+"""Scans of a query with the conditions that the planner would get, determined without running it.
 
 Spark optimizes the query's plan in the session, with geoskip's rule (``jvm/GeoskipRule.java``) in a mode in which it
-writes down the scans that it would decide on (``jvm/PlannedScan.java``). So conditions pass through
-projections, joins and subqueries exactly as they do for a query that is run; dynamic filters, whose values are known
-only at run time, are not among them. Neither reports nor caches of decisions see any of it, no metadata are needed, and
-it does not matter whether geoskip is switched on. Cached data are taken for the files that they were read from.
+only records the scans that it would decide on (``jvm/PlannedScan.java``). So conditions are pushed through projections,
+joins and subqueries exactly as for a query that is run; dynamic filters, with values known only at run time, are not
+included. Reports and caches of decisions are not affected, no metadata are needed, and geoskip may be switched off. A
+scan of cached data counts as a scan of the files from which these were read.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from geoskip.spark.session import ENABLED, check_session, java
 
 _LONGEST = 200
 _BUDGET = 10.0
-"""Seconds in which Spark may evaluate conditions for single values, for each scan and set of indexes."""
+"""Time limit in seconds for evaluating conditions for single values, for each scan and set of indexes."""
 
 
 @dataclass(frozen=True)
 class PlannedScan:
-    """A scan on the Java side, which holds Spark's own expressions."""
+    """A scan on the Java side, with Spark's own expressions."""
 
     java: Any
     scan: Any
@@ -60,29 +60,29 @@ class PlannedScan:
 
 @dataclass(frozen=True, eq=False)
 class ScanCondition:
-    """A scan over files in the plan of a query, with the conditions that reach it."""
+    """A scan over files in the plan of a query, with the conditions that are pushed down to it."""
 
     roots: tuple[str, ...]
     """The URIs that the relation was read from."""
     condition: str
-    """The condition in Spark's SQL, over the relation's columns; empty where there is none."""
+    """The condition in Spark's SQL, over the relation's columns; empty if there is none."""
     files: int
-    """Files of the whole listing, before Spark's own partition pruning."""
+    """Number of files of the whole listing, before Spark's partition pruning."""
     bytes: int
-    """Their size."""
+    """Total size of these files."""
     request: Mapping[str, Any] = field(repr=False)
-    """What the rule asks: conditions, vectors of partition values, format, options and settings."""
+    """The rule's request: conditions, vectors of partition values, format, options and settings."""
     folders: Mapping[str, int] = field(repr=False)
-    """Of each partition's folder that Spark's pruning leaves, the place of its vector of values in ``predicates``.
+    """For each partition's folder that Spark does not prune, the position of its vector in ``predicates_over``.
 
-    Empty where the relation has no partition columns; -1 for one past the first thousand vectors.
+    Empty if the relation has no partition columns; -1 beyond the first thousand vectors.
     """
     planned: PlannedScan | None = field(default=None, repr=False)
     """The scan on the Java side, with which Spark evaluates conditions for single values; None without it."""
     unsettled: tuple[str, ...] = ()
-    """Members of the condition that a row's values do not settle: over a subquery, or not deterministic."""
+    """Conjuncts that do not depend only on the row's values: over a subquery, or not deterministic."""
     datasets: tuple[str, ...] = ()
-    """The roots of the datasets with metadata that the scan reads of."""
+    """The roots of the datasets with metadata from which the scan reads."""
     _answers: Answers = field(default_factory=dict, repr=False)
 
     @property
@@ -92,55 +92,55 @@ class ScanCondition:
 
     @cached_property
     def predicate(self) -> Predicate:
-        """The condition as the planner gets it, on partition columns too; AND of nothing where there is none."""
+        """The condition as the planner gets it, including partition columns; an empty AND if there is none."""
         return self.predicates_over()[0] if len(self.vectors) == 1 else self._predicate((), _identity)
 
     @property
     def vectors(self) -> Sequence[Sequence[Mapping[str, Any] | None]]:
-        """The different vectors of values that the expressions over partition columns take."""
+        """The distinct vectors of values of the expressions over partition columns."""
         found: Sequence[Sequence[Mapping[str, Any] | None]] = self.request["vectors"]
         return found
 
     def predicates_over(self, snapshot: Snapshot | None = None) -> tuple[Predicate, ...]:
-        """The condition for each vector of partition values, which stand in it as Spark's own answers.
+        """The condition for each vector of partition values, which Spark has evaluated.
 
-        With a snapshot its columns have the names that they have there, whose case may differ from the query's.
+        With a snapshot its columns are named as there; the case of names may differ from the query's.
         """
         names = _identity if snapshot is None else renamer(snapshot.header, self.request)
         return tuple(self._predicate(slots, names) for slots in self.vectors)
 
     def place_of(self, path: str) -> int | None:
-        """The place of a file's vector in ``predicates_over``; None where Spark's pruning skips it.
+        """The position of a file's vector in ``predicates_over``; None if Spark's pruning skips the file.
 
         Parameters
         ----------
         path
-            The whole path of the file, as Spark writes it.
+            The whole path of the file in Spark's form.
 
         Returns
         -------
         int | None
-            -1 where there are too many vectors to say: then the file is read.
+            -1 if the vector is beyond the limit: then the file is read.
         """
         return self.folders.get(path.rpartition("/")[0]) if self.folders else 0
 
     def keep_mask(self, snapshot: Snapshot, indexes: Sequence[Index] | None = None) -> Mask:
         """The files of a snapshot that the query would read with some of its bound indexes.
 
-        Decides as the planner does for a query, so that all of its rules and mappings take part. An index is taken as
-        it is: whether it was built under other settings or reader options is not checked.
+        The decision is that of the planner for a query, with all rules and mappings. It is not checked if an index was
+        built with other settings or reader options.
 
         Parameters
         ----------
         snapshot
-            Summaries of files, all of the dataset's or a sample.
+            Summaries of all files of the dataset, or of a sample.
         indexes
             The indexes that may be used; all of the snapshot's by default.
 
         Returns
         -------
         Mask
-            One entry a file: False is skipped, by an index or by Spark's partition pruning.
+            One value for each file: False if it is skipped, by an index or by Spark's partition pruning.
         """
         places = self.places(snapshot)
         kept: Mask = places == -1
@@ -154,8 +154,8 @@ class ScanCondition:
     def deciding_files(self, snapshot: Snapshot) -> Iterator[Callable[[int, Predicate, Sequence[Index] | None], Mask]]:
         """Context with a function that decides on the files for one part of the query's conditions.
 
-        It takes the place of a vector of partition values, the condition and the bound indexes that may be used (None
-        for all), and returns the mask of the files that are kept, as the planner does for a query.
+        The function takes the position of a vector of partition values, the condition and the bound indexes that may be
+        used (None for all), and returns the mask of the kept files, as the planner does for a query.
         """
         evaluators: dict[int, SparkEvaluator | None] = {}
         with nullcontext(None) if self.planned is None else self.planned.holding_conditions() as number:
@@ -170,7 +170,7 @@ class ScanCondition:
             yield decide_part
 
     def places(self, snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The place of each file's vector, -1 for an unknown one, -2 for files that Spark's pruning skips."""
+        """The position of each file's vector, -1 for unknown ones, -2 for files that Spark's pruning skips."""
         if not self.folders:
             return np.zeros(len(snapshot.files), dtype=np.int64)
         root = snapshot.header.root.rstrip("/") + "/"
@@ -197,25 +197,26 @@ class ScanCondition:
 
 
 def conditions_of(spark: SparkSession, query: str | DataFrame) -> list[ScanCondition]:
-    """The scans over files of a query and their conditions; plans the query, and never runs it.
+    """The scans over files of a query and their conditions; the query is planned, but not run.
 
     Parameters
     ----------
     spark
-        A classic session, in which an SQL text is understood. A DataFrame is planned in its own.
+        A classic session for a SQL text. A DataFrame is planned in its own session.
     query
         The text of a query in SQL, or a DataFrame.
 
     Returns
     -------
     list[ScanCondition]
-        Each scan of files that geoskip could skip, in the plan's order: of a join each side, of a subquery its own.
-        One without a condition is among them.
+        The scans with files that geoskip could skip, in the plan's order, including both sides of joins, subqueries,
+        and scans without a condition.
 
     Raises
     ------
     InvalidSpecificationError
-        For a command, which would have to be run, a stream, what Spark cannot plan and what is no query.
+        For a command, which would have to be run, for a stream, and for anything that is not a query or that Spark
+        cannot plan.
     """
     session = query.sparkSession if isinstance(query, DataFrame) else spark
     side = with_rule(session)
@@ -230,7 +231,7 @@ def with_rule(session: SparkSession) -> Any:
     if not side.installed(session._jsparkSession):
         switched = session.conf.get(ENABLED, None)
         side.install(session._jsparkSession, False)
-        if side.installed(session._jsparkSession):  # and no other Python process decides there
+        if side.installed(session._jsparkSession):  # unless another Python process decides for this JVM
             session.conf.set(ENABLED, "false" if switched is None else switched)
     return side
 
@@ -254,7 +255,7 @@ def condition_of(planned: PlannedScan) -> ScanCondition:
 
 
 def _scans(geoskip: Any, session: SparkSession, query: str | DataFrame) -> Any:
-    """The scans on the Java side, a list of Java's."""
+    """The scans on the Java side, as a Java list."""
     if not isinstance(query, str | DataFrame):
         raise InvalidSpecificationError(
             f"a query is a text in SQL or a DataFrame, got {query!r}, a {type(query).__name__}"

@@ -1,13 +1,13 @@
 """Summaries of the files that a layout would write, simulated with sampled rows in memory.
 
-Rows are sampled at random over all files (of the columns that the layout and the indexes need), the layout is fitted to
-them as a rewrite fits it, and the rows that it sends to one file are summarised by the indexes' own code. A partitioned
-dataset keeps its partitions: no simulated file has rows of two.
+Rows are sampled at random over all files (only the columns that the layout and the indexes need). The layout is fitted
+to them as in a rewrite, and the rows of each simulated file are summarised by the indexes' own code. A partitioned
+dataset keeps its partitions: no simulated file has rows of two partitions.
 
-*The bias, and what is done about it.* A simulated file has fewer rows than a real one, so its bounds are narrower and
-its lists shorter, and a query keeps fewer simulated files than real ones. Up to some hundred thousand rows all are
-taken, and there is no bias. Beyond, each file is simulated with half of its sampled rows too, twice: how much more the
-whole sample keeps than its halves says how much more all rows would keep
+*Bias.* A simulated file has fewer rows than a real one, so its bounds are narrower and its lists shorter, and a query
+keeps fewer simulated files than real ones. Up to some hundred thousand rows, all rows are used and there is no bias.
+For more rows, each file is also simulated with each half of its sampled rows. The number of files kept with all rows is
+then extrapolated from the numbers with the whole sample and with its halves
 (:func:`~geoskip.advisor.estimates.kept_with_all_rows`).
 """
 
@@ -45,14 +45,14 @@ from geoskip.spark.build.spark_reader import arrow_columns, restricted_to, with_
 
 _LEAST_ROWS, _MOST_ROWS = 200_000, 1_000_000
 _MOST_MEASURED, _MOST_BYTES_MEASURED = 16, 64 << 20
-"""Files that are written to memory to learn their size, and bytes of files that their rows are read from."""
+"""Maximum number of files written to memory to measure their size, and of bytes of files to read rows for them from."""
 _MOST_BYTES = 4 << 30
-"""Bytes of files that rows are sampled from; of a larger dataset some files are read, chosen at random."""
+"""Maximum number of bytes of files to sample rows from; of a larger dataset random files are read."""
 
 
 @dataclass(frozen=True)
 class SampledRows:
-    """Rows of a dataset sampled at random, with what a layout and some indexes need of them.
+    """Randomly sampled rows of a dataset, with the expressions of a layout and of some indexes.
 
     Attributes
     ----------
@@ -61,17 +61,17 @@ class SampledRows:
     layout
         The layout.
     entries
-        The indexes, bound, each with the parameters it chose.
+        The bound indexes, with the parameters that they have chosen.
     share
-        The share of all rows that was sampled.
+        The fraction of all rows that was sampled.
     ordering
-        The values of the layout's expressions, an array each.
+        The values of the layout's expressions, one array for each.
     values
-        The values of the indexes' expressions by their texts.
+        The values of the indexes' expressions by text.
     folders, groups
-        The URIs of the partitions' folders, and the number of each row's.
+        The URIs of the partitions' folders, and for each row the number of its folder.
     files_read
-        Number of files that rows were sampled from.
+        The number of files from which rows were sampled.
     """
 
     state: SourceState
@@ -102,18 +102,18 @@ def sample_rows(
     layout
         The layout.
     entries
-        The indexes, bound.
+        The bound indexes.
     share
-        The share of the rows; at least 200,000 are taken where there are so many, and at most a million.
+        The fraction of rows to sample, but at least 200,000 rows (or all) and at most a million.
     seed
-        Another number samples other rows.
+        Seed of the sample.
 
     Raises
     ------
     InvalidSpecificationError
-        For expressions of the layout that the rows lack, or that have no order.
+        For expressions of the layout that are invalid for the rows, or have no order.
     DatasetNotFoundError
-        Where there are no rows.
+        If there are no rows.
     """
     LayoutColumns.of(state.frame, layout)  # raises before anything is read
     files = [file for file in state.files if file.is_nameable]
@@ -151,7 +151,7 @@ def sample_rows(
 
 
 def _some_files(files: Sequence[ListedFile], most: int, seed: int) -> Sequence[ListedFile]:
-    """All files, or random ones of about so many bytes."""
+    """All files, or random ones with about ``most`` bytes."""
     size = sum(file.size for file in files)
     if size <= most:
         return files
@@ -163,7 +163,7 @@ def _some_files(files: Sequence[ListedFile], most: int, seed: int) -> Sequence[L
 class SimulatedLayout:
     """The files of a layout, simulated with sampled rows.
 
-    The first of ``snapshots`` has all sampled rows; where these are not all, two more have half of them each.
+    The first of ``snapshots`` has all sampled rows. If not all rows were sampled, two more have one half each.
     """
 
     rows: SampledRows
@@ -172,14 +172,14 @@ class SimulatedLayout:
 
     @cached_property
     def rows_of_files(self) -> Ints:
-        """Sampled rows of each file."""
+        """Number of sampled rows of each file."""
         return np.asarray(self.snapshots[0].files.column("rows").to_numpy(), dtype=np.int64)
 
     @cached_property
     def bytes_a_row(self) -> float:
-        """The bytes of a row in a file of the layout, by some rows in its order with all of their columns.
+        """The bytes per row in files of the layout, measured for some rows in its order with all columns.
 
-        They are written as Parquet in files of as many rows as the layout's have, or in one file if they are fewer.
+        They are written as Parquet in files with the layout's number of rows, or in one file if there are fewer rows.
         """
         state, rows = self.rows.state, self.rows
         files = [file for file in state.files if file.is_nameable]
@@ -194,7 +194,7 @@ class SimulatedLayout:
         return float(np.mean([parquet_bytes(frame, ordered.slice(start, each)) for start in starts.tolist()]) / each)
 
     def in_scope(self, scan: ScanCondition) -> Mask:
-        """The files that a scan's relation has, and that conditions on partitions do not exclude."""
+        """The files of a scan's relation that are not excluded by conditions on partitions."""
         snapshot = self.snapshots[0]
         found = np.ones(len(snapshot.files), dtype=bool)
         if list(scan.roots) != list(self.rows.state.relation.roots):
@@ -220,12 +220,12 @@ def simulate_layout(rows: SampledRows, files: int, seed: int = 0) -> SimulatedLa
     files
         The number of files.
     seed
-        Another number divides the rows into other halves.
+        Seed of the division of rows into halves.
 
     Raises
     ------
     GeoskipError
-        Where an index cannot be collected from any file, by its name.
+        If an index cannot be collected from any file; the message has its name.
     """
     arrangement = Arrangement.fit(rows.layout, rows.ordering, min(files, rows.rows), groups=rows.groups)
     numbers = arrangement.files_of(rows.ordering, groups=rows.groups)
@@ -241,7 +241,7 @@ def simulate_layout(rows: SampledRows, files: int, seed: int = 0) -> SimulatedLa
 
 
 def _summarise_rows(rows: SampledRows, numbers: Ints, part: Mask, files: int, header: Header) -> Snapshot:
-    """Snapshot of the files with some of the sampled rows."""
+    """A snapshot of the files with some of the sampled rows."""
     chosen = np.flatnonzero(part)
     chosen = chosen[np.argsort(numbers[chosen], kind="stable")]
     starts = np.searchsorted(numbers[chosen], np.arange(files + 1))

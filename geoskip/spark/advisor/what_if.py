@@ -1,8 +1,8 @@
 """Estimate what queries would read with indexes that are not built (Hyperspace's ``whatIf``).
 
-The proposed indexes summarise a random sample of the files (:mod:`geoskip.spark.advisor.file_sample`), and each query's
-conditions go through the planner over these summaries, as for a query that is run. The files that a query reads now,
-with the existing indexes and Spark's partition pruning, are known and not estimated.
+The proposed indexes summarise a random sample of the files (:mod:`geoskip.spark.advisor.file_sample`), and the planner
+evaluates each query's conditions over these summaries, as for a query that is run. The files that a query reads now,
+with the existing indexes and Spark's partition pruning, are known exactly.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from geoskip.spark.dataset.handle import Dataset
 
 Query = str | DataFrame
 _SIZE_SLACK = 0.15
-"""The share by which the size of the files of a layout may be more or less than that of a sample."""
+"""Relative margin of the estimated size of a layout's files, in both directions."""
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class QueriedFiles:
-    """The listed files of a dataset, and which of them a scan reads."""
+    """The listed files of a dataset, with masks of those that a scan reads."""
 
     state: SourceState
 
@@ -57,7 +57,7 @@ class QueriedFiles:
         return Snapshot(Header(self.state.relation.root, {}), FileMetadata.of(table))
 
     def in_scope(self, scan: ScanCondition) -> Flags:
-        """The files that a scan's relation has, and that conditions on partitions do not exclude."""
+        """The files of a scan's relation that are not excluded by conditions on partitions."""
         uris = self.state.files.columns[0]
         found = np.ones(len(uris), dtype=bool)
         if list(scan.roots) != list(self.state.relation.roots):
@@ -65,14 +65,14 @@ class QueriedFiles:
         return found & scan.keep_mask(self._snapshot, ()) if scan.folders and found.any() else found
 
     def keep_mask(self, scan: ScanCondition, snapshot: Snapshot, usable: Sequence[Index]) -> Flags:
-        """The files that a scan reads by the indexes of a snapshot.
+        """The files that a scan reads with the indexes of a snapshot.
 
         Parameters
         ----------
         scan
             The scan.
         snapshot
-            Summaries of files; those that it does not have, or that changed since, are read.
+            Summaries of files; files without summaries, or that have changed since, are read.
         usable
             Bound indexes of the snapshot.
         """
@@ -92,13 +92,13 @@ class QueriedFiles:
 
 @dataclass(frozen=True)
 class AskedQuery:
-    """A query with its scans of a dataset, and how often it was seen."""
+    """A query with its scans of a dataset, and the number of its runs."""
 
     text: str
     scans: tuple[ScanCondition, ...]
     count: int = 1
     number: int = 0
-    """Its place among the given queries, from 1; of those that the session has seen, among the dataset's own."""
+    """Its number among the given queries, from 1; for recorded queries, among those of the dataset."""
 
 
 def what_if(
@@ -161,7 +161,7 @@ def what_if(
     size = sum(file.size for file in state.files)
     count = _files_of_layout(layout, files, file_size, len(state.files), size)
     if layout is not None:
-        LayoutColumns.of(state.frame, layout)  # raises for what the rows lack, or has no order
+        LayoutColumns.of(state.frame, layout)  # raises for invalid expressions and those without an order
     asked, untouched = asked_queries(dataset, state, queries)
     sampled = sample_files(dataset, proposed, chosen, state=state)
     found = WhatIf(
@@ -204,7 +204,7 @@ def what_if(
 
 
 def _files_of_layout(layout: object, files: object, file_size: object, now: int, size: int) -> int:
-    """The number of files that a layout would have; raises InvalidSpecificationError for what is none."""
+    """The number of files that a layout would have; raises InvalidSpecificationError for invalid values."""
     if layout is None:
         if files is not None or file_size is not None:
             raise InvalidSpecificationError("files= and file_size= are those of a layout: give layout= too")
@@ -230,10 +230,10 @@ def asked_queries(
 ) -> tuple[list[AskedQuery], tuple[str, ...]]:
     """Queries that read files of a dataset, with their scans of it, and the texts of those that read none.
 
-    Those that the session has seen, for None, are a query a condition, each with its count. Raises
-    InvalidSpecificationError for no queries, where all of them read other data, and for a table of Iceberg.
+    With None these are the conditions that the session has recorded, each as a query with its count. Raises
+    InvalidSpecificationError if there are no queries or all of them read other data, and for a table of Iceberg.
     """
-    if state.relation.is_of("iceberg"):  # whose scans are no relations over files
+    if state.relation.is_of("iceberg"):  # Iceberg's scans are not relations over files
         raise InvalidSpecificationError(
             f"{dataset._source.name} is a table of Iceberg, which plans its scans itself: what its queries would read "
             "is not estimated; geoskip.why_not(query) names the indexes that serve a query"
@@ -263,7 +263,7 @@ def asked_queries(
             f"none of the queries reads a file of {dataset._source.name}: {'; '.join(untouched)[:300]}; give queries "
             f"over {state.relation.root}, or the dataset that they read"
         )
-    if queries is None:  # of a session, much is about other data
+    if queries is None:  # many queries of a session read other data
         return [replace(query, number=number) for number, query in enumerate(asked, 1)], ()
     return asked, untouched
 
@@ -275,10 +275,10 @@ def _plan(dataset: Dataset, query: Query) -> AskedQuery:
 
 
 def estimate(query: AskedQuery, sampled: FileSample, confidence: float = 0.9) -> QueryEstimate:
-    """Estimate what one query would read of a dataset with the proposed indexes.
+    """Estimate what one query would read from a dataset with the proposed indexes.
 
-    Where it scans the dataset several times, the interval of each scan is that of a higher confidence, so that all of
-    them together hold the truth with the one asked for.
+    If it scans the dataset several times, the interval of each scan has a higher confidence, so that all of them
+    together contain the true values with the given one.
     """
     each = 1 - (1 - confidence) / len(query.scans)
     files = QueriedFiles(sampled.state)
@@ -297,21 +297,21 @@ def estimate(query: AskedQuery, sampled: FileSample, confidence: float = 0.9) ->
 def layout_estimate(
     query: AskedQuery, sampled: FileSample, simulated: SimulatedLayout, confidence: float = 0.9
 ) -> QueryEstimate:
-    """Estimate what one query would read of a dataset in another layout, by all of its indexes.
+    """Estimate what one query would read from a dataset in another layout, with all of its indexes.
 
-    The size of a file is that of some rows in the layout's order, and 15 % more or less: how well rows compress is not
-    known before they are written.
+    The size of files is estimated from some rows in the layout's order, with a margin of 15 %, since the compression of
+    the other rows is unknown.
 
     Parameters
     ----------
     query
         The query.
     sampled
-        Sampled files, with the indexes that exist; what the query reads now follows from these.
+        Sampled files with the existing indexes, which determine what the query reads now.
     simulated
         The layout, with the indexes that its files would have.
     confidence
-        The probability with which the interval of the files is to hold the truth.
+        The probability that the interval of the files contains the true value.
     """
     each = 1 - (1 - confidence) / len(query.scans)
     listed, rows = QueriedFiles(sampled.state), simulated.rows
@@ -339,7 +339,7 @@ def layout_estimate(
 
 
 def _reads_now(scan: ScanCondition, sampled: FileSample, listed: QueriedFiles) -> Flags:
-    """The listed files that a scan reads now, by the indexes that exist."""
+    """The listed files that a scan reads now, with the existing indexes."""
     reads = listed.in_scope(scan)
     if sampled.existing is not None:
         usable = usable_indexes(scan, sampled.existing, sampled.existing.header.entries, sampled.state, [])
@@ -376,11 +376,11 @@ def usable_indexes(
     scan
         The scan of the query.
     snapshot, entries
-        The snapshot, and those of its indexes that are meant.
+        The snapshot, and the indexes of it to check.
     state
         The dataset.
     reasons
-        Takes a sentence for each index that is left out.
+        List to which a sentence is appended for each index that is left out.
     """
     usable = []
     for entry in entries:

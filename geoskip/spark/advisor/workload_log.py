@@ -1,8 +1,8 @@
 """Log of the conditions of a session's queries, and their conversion back to queries for advice.
 
-With ``spark.geoskip.workload`` set to ``on`` or ``literals`` the session keeps what its queries ask of files, beside
-their reports (``jvm/WorkloadLog.java``): after a query, in the thread of Spark's listeners, so that no query waits for
-it or fails by it. The log ends with the session.
+With ``spark.geoskip.workload`` set to ``on`` or ``literals`` the session records its queries' conditions on files in
+addition to their reports (``jvm/WorkloadLog.java``). This is done after a query, in the thread of Spark's listeners, so
+that it neither delays queries nor makes them fail. The log ends with the session.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def workload_log(spark: SparkSession) -> DataFrame:
 
 @dataclass(frozen=True)
 class LoggedCondition:
-    """A condition of the log that can be planned again, over the files of now."""
+    """A condition of the log that can be planned again, over the current files."""
 
     scan: ScanCondition
     count: int
-    """How often it was run."""
+    """The number of runs."""
 
 
 def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
@@ -106,7 +106,7 @@ def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
 
 
 def _entries(spark: SparkSession) -> list[Mapping[str, Any]]:
-    """The conditions of the log with their numbers: their order changes whenever a query ends."""
+    """The conditions of the log with their numbers; their order changes whenever a query ends."""
     check_session(spark)
     await_listeners(spark)
     found: list[Mapping[str, Any]] = json.loads(java(spark).geoskip.workload(spark._jsparkSession))
@@ -114,7 +114,7 @@ def _entries(spark: SparkSession) -> list[Mapping[str, Any]]:
 
 
 def _logged_scan(spark: SparkSession, number: int, read: Mapping[str, Any]) -> ScanCondition | None:
-    """The scan of a condition of the log; None where newer ones have taken its room."""
+    """The scan of a condition of the log; None if it was dropped for newer ones."""
     side = java(spark).geoskip
     if (seen := side.seen(spark._jsparkSession, number)) is None:
         return None
