@@ -1,6 +1,6 @@
 package geoskip.extension;
 
-/** The Python process of this JVM, which ends with it: its standard input closes. */
+/** The Python process of this JVM; it ends with the JVM, which closes its standard input. */
 public class PythonProcess implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
     private static final String WITHOUT = "no file is skipped, and statements on skipping indexes fail";
@@ -24,16 +24,16 @@ public class PythonProcess implements Runnable {
         }
     }
 
-    /** The first session, which Python is to wrap. */
+    /** The first session, which Python wraps. */
     public static Object session() { return started.session; }
 
-    /** Takes in what puts geoskip's parser in front of a session's, and returns it. */
+    /** Sets the function that puts geoskip's parser in front of a session's parser and returns it. */
     public static void connect(Function function) {
         install = function;
         problem = null;
     }
 
-    /** The same, as soon as Python is there; null where it does not come, and where it is late: that is waited for once. */
+    /** That function, after waiting for Python; null if Python failed or is late, which is awaited only once. */
     static Function attached() throws InterruptedException {
         if (!started.ready.await(patience, TimeUnit.SECONDS) && patience > 0) {
             report("is not ready after " + patience + " s", "no file is skipped until it is", null);
@@ -42,10 +42,10 @@ public class PythonProcess implements Runnable {
         return install;
     }
 
-    /** Is it known whether Python comes? */
+    /** True if Python is ready or has failed. */
     static boolean isSettled() { return started.ready.getCount() == 0; }
 
-    /** The sentence on a Python process that did not come or has ended; null where all is well. */
+    /** The message about a Python process that failed or has ended, or null. */
     static String problem() { return problem; }
 
     private static void report(String what, String consequence, Throwable failure) {
@@ -75,7 +75,7 @@ public class PythonProcess implements Runnable {
             BufferedReader lines = new BufferedReader(new InputStreamReader(process.getInputStream(), "UTF-8"));
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
                 LOG.info("geoskip's Python process: " + line);
-                ready.countDown(); // it says when it is ready
+                ready.countDown(); // it prints a line when it is ready
             }
             report("has ended with " + process.waitFor() + " (" + python + " -m geoskip.spark.jdbc.attach; its errors are "
                     + "in the log of this driver)", WITHOUT, null);

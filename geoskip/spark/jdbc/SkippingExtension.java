@@ -1,10 +1,10 @@
-// The jar that switches geoskip on by configuration alone, for a JVM that no Python has started: a Thrift server, the
-// spark-sql shell, a Scala application. It is made by `python -m geoskip.spark.jdbc.extension_jar`, from this file and
-// by Janino, hence the plain Java. It names no class that differs between Sparks, so that one jar serves all.
+// The jar that enables geoskip only by configuration, for a JVM that was not started by Python: a Thrift server, the
+// spark-sql shell, a Scala application. `python -m geoskip.spark.jdbc.extension_jar` compiles it with Janino, hence the
+// plain Java. It uses no class that differs between versions of Spark, so that one jar works with all.
 //
-// At the first session it starts a Python process, as spark-submit does for a driver in Python, which attaches itself
-// to this JVM (geoskip/spark/jdbc/attach.py) and enables geoskip. The first statement waits for it. Where it does not
-// come, the log says why, and all SQL is Spark's as if this jar were not there.
+// At the first session it starts a Python process, as spark-submit does for a Python driver, which attaches itself
+// to this JVM (geoskip/spark/jdbc/attach.py) and enables geoskip. The first statement waits for it. If it fails, the
+// log has the reason, and SQL works as without this jar.
 package geoskip.extension;
 
 import java.io.BufferedReader;
@@ -35,7 +35,7 @@ import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractFunction2;
 import scala.runtime.BoxedUnit;
 
-/** What spark.sql.extensions names. */
+/** The class for spark.sql.extensions. */
 public class SkippingExtension extends AbstractFunction1 {
     public Object apply(Object extensions) {
         ((SparkSessionExtensions) extensions).injectParser(new AttachingParserBuilder());
@@ -57,8 +57,8 @@ class AttachingParserBuilder extends AbstractFunction2 {
 }
 
 /**
- * A session's parser that waits for Python at the session's first statement, and lets geoskip put its own in front.
- * Where Python does not come, statements on skipping indexes, which Spark does not know, are answered by the reason.
+ * A session's parser that waits for Python at the session's first statement, and then lets geoskip put its own parser
+ * in front. If Python fails, statements on skipping indexes, which Spark cannot parse, fail with the reason.
  */
 class AttachingParser implements InvocationHandler {
     private static final Pattern ON_INDEXES =
@@ -80,7 +80,7 @@ class AttachingParser implements InvocationHandler {
             Function install = PythonProcess.attached();
             settled = PythonProcess.isSettled();
             if (install != null) {
-                next = install.apply(session); // which leads here again, for what geoskip leaves to Spark
+                next = install.apply(session); // it calls this parser again for all other statements
             }
         }
         try {
@@ -94,7 +94,7 @@ class AttachingParser implements InvocationHandler {
         }
     }
 
-    /** True of what the Python process itself calls while it attaches: it would wait for itself. */
+    /** True for calls by the Python process while it attaches, which would wait for itself. */
     private static boolean isOfPython() {
         StackTraceElement[] stack = Thread.currentThread().getStackTrace();
         for (int i = 0; i < stack.length; i++) {

@@ -22,9 +22,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Reads some of the files that a query skipped, after it and in one thread of its own, with the conditions that they
- * were skipped by: no row may satisfy them. Neither listeners nor the rule see what it runs. Of what it cannot read, or
- * what has changed since, it says nothing.
+ * Reads some of the files that a query skipped, after the query and in a separate thread, with the conditions by which
+ * they were skipped: no row may satisfy these. Its queries reach neither listeners nor the rule. Files that cannot be
+ * read or have changed since are ignored.
  */
 class Audit implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
@@ -47,7 +47,7 @@ class Audit implements Runnable {
         this.share = share;
     }
 
-    /** Has the files looked at that the scans of an executed query skipped, if the session wants it. */
+    /** Starts audits of the files that the scans of an executed query skipped, if enabled in the session. */
     static void consider(List scans, SparkSession session) {
         double share = share(session.sessionState().conf());
         if (!(share > 0)) {
@@ -62,7 +62,7 @@ class Audit implements Runnable {
                 try {
                     auditor.execute(new Audit(session, index, share));
                 } catch (RejectedExecutionException busy) {
-                    count(-1); // there are enough to do
+                    count(-1); // enough audits are waiting
                 }
             }
         }
@@ -83,7 +83,7 @@ class Audit implements Runnable {
         }
     }
 
-    /** Waits until nothing is left to do; false if that took too long. */
+    /** Waits until all audits are done; false after the timeout. */
     static boolean finished(long budgetMs) throws InterruptedException {
         long deadline = System.currentTimeMillis() + budgetMs;
         synchronized (done) {
@@ -103,7 +103,7 @@ class Audit implements Runnable {
         try {
             session.sparkContext().setJobDescription("geoskip reads skipped files again (spark.geoskip.audit)");
             look();
-        } catch (Exception failure) { // the session may be over
+        } catch (Exception failure) { // the session may have ended
             LOG.debug("geoskip could not audit", failure);
         } catch (LinkageError unfit) {
             LOG.debug("geoskip could not audit", unfit);
@@ -113,15 +113,15 @@ class Audit implements Runnable {
     }
 
     private void look() throws Exception {
-        List conditions = Decision.ownOf(index.decision.conditions); // others are not the files' alone
+        List conditions = Decision.ownOf(index.decision.conditions); // others depend on more than the files
         List directories = ScalaInterop.list(ScalaInterop.unpruned(index.inner));
         List chosen = conditions.isEmpty() ? new ArrayList() : chosen(directories);
         if (chosen.isEmpty()) {
             return;
         }
-        List lost = new ArrayList(); // of JSON: a file, how many of its rows
+        List lost = new ArrayList(); // of JSON: a file, and the number of its lost rows
         long read = chosen.size();
-        if (matching(chosen, directories, conditions) != 0) { // or it could not be told
+        if (matching(chosen, directories, conditions) != 0) { // rows were lost, or reading failed
             for (FileStatusWithMetadata file : chosen) {
                 long rows = matching(Collections.singletonList(file), directories, conditions);
                 if (rows > 0 && isUnchanged(file)) {
@@ -134,7 +134,7 @@ class Audit implements Runnable {
         index.decision.audited(read, lost.isEmpty() ? "" : Geoskip.ask("audit " + request, ANSWER_MS));
     }
 
-    /** A share of the skipped files, each as likely as the others. */
+    /** A random share of the skipped files, all with the same probability. */
     private List chosen(List directories) {
         List found = new ArrayList();
         for (PartitionDirectory directory : directories) {
@@ -148,12 +148,12 @@ class Audit implements Runnable {
         return found.size() > MOST_FILES ? new ArrayList(found.subList(0, MOST_FILES)) : found;
     }
 
-    /** How many rows of some files satisfy the conditions; -1 where reading fails. */
+    /** The number of rows of some files that satisfy the conditions; -1 if reading fails. */
     private long matching(List files, List directories, List conditions) {
         try {
             GeoskipFileIndex some = new GeoskipFileIndex(index.inner, index.original, new Chosen(files), directories);
             LogicalPlan plan = index.decision.over(some, conditions);
-            // not an execution of its own, which would have listeners
+            // toRdd, since a DataFrame action would call listeners
             return Dataset.ofRows(session, plan).queryExecution().toRdd().count();
         } catch (Exception failure) {
             LOG.debug("geoskip could not read skipped files again", failure);
@@ -161,7 +161,7 @@ class Audit implements Runnable {
         }
     }
 
-    /** Is a file still what was listed? Another's rows are nobody's loss. */
+    /** True if a file has not changed since the listing; rows of a changed one are not lost. */
     private boolean isUnchanged(FileStatusWithMetadata file) throws IOException {
         FileStatus now = file.getPath().getFileSystem(session.sessionState().newHadoopConf())
                 .getFileStatus(file.getPath());

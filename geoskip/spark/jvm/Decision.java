@@ -22,25 +22,25 @@ import org.apache.spark.sql.execution.datasources.*;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
-/** Which files of which snapshots are skipped, for each vector of partition values. */
+/** The files of snapshots that are skipped, for each vector of partition values. */
 public class Decision {
     final List tables = new ArrayList();
-    final List bits = new ArrayList(); // of BitSet[], one a vector: a set bit skips
-    private final List changed = new ArrayList(); // of BitSet, one a table: files that are other ones than when listed
-    boolean watched; // may skipped files be compared with their fingerprints again?
+    final List bits = new ArrayList(); // of BitSet[], one for each vector: a set bit skips
+    private final List changed = new ArrayList(); // of BitSet, one for each table: files changed since the listing
+    boolean watched; // true if skipped files can be compared with their fingerprints again
     final Slots slots;
-    String reply = "{}"; // what Python said beside the bits, as JSON: for reports
+    String reply = "{}"; // Python's answer without the bits, as JSON: for reports
     long planningNanos;
-    LogicalPlan relation; // what was decided on with all of its columns, for those who read the matching rows anew
+    LogicalPlan relation; // the relation with all of its columns, for reading the matching rows again
     public List conditions = Collections.emptyList();
 
-    long bytes; // that the bits take in memory
+    long bytes; // memory of the bits
     private long filesAudited;
     private final LinkedHashSet rowsLost = new LinkedHashSet(); // sentences
 
     Decision(Slots slots) { this.slots = slots; }
 
-    /** The same for another scan, which has reports and audits of its own. */
+    /** A copy for another scan, with its own reports and audits. */
     synchronized Decision again() {
         Decision same = new Decision(slots);
         same.tables.addAll(tables);
@@ -52,7 +52,7 @@ public class Decision {
         return same;
     }
 
-    /** Takes in that skipped files were read again, and what is to be said of lost rows: a line each. */
+    /** Adds the result of an audit: the number of skipped files that were read, and lines about lost rows. */
     synchronized void audited(long files, String said) {
         filesAudited += files;
         if (said != null && !said.isEmpty()) {
@@ -60,12 +60,12 @@ public class Decision {
         }
     }
 
-    /** Writes what audits have found. */
+    /** Writes the results of audits. */
     synchronized void writeAudit(Json json) {
         json.with("audited", filesAudited).with("lost", new ArrayList(rowsLost));
     }
 
-    /** Keeps every file, and says why. */
+    /** A decision that keeps every file, with reasons. */
     static Decision none(List reasons) {
         Decision decision = new Decision(new Slots(new StructType(), null));
         decision.reply = new Json().with("reasons", reasons).toString();
@@ -106,7 +106,7 @@ public class Decision {
         return decision;
     }
 
-    /** How many of these files no snapshot that was asked knows as they are: new ones, changed ones, those left out. */
+    /** The number of these files that no snapshot has with the same fingerprint: new, changed and excluded ones. */
     long unknown(List files) {
         long count = 0;
         for (Object file : files) {
@@ -120,8 +120,8 @@ public class Decision {
     }
 
     /**
-     * The files among these that the clauses speak about, as lines `bits vector dataset`: for each partition values'
-     * vector the bits of its files. What no snapshot knows as it is, is not among them.
+     * The files among these to which the clauses apply, as lines `bits vector dataset` with the bits of the files for
+     * each vector of partition values. Files that no snapshot has with the same fingerprint are not among them.
      */
     String listed(List directories) {
         TreeMap bitsByPlace = new TreeMap();
@@ -131,7 +131,7 @@ public class Decision {
         return lines(bitsByPlace);
     }
 
-    /** The same of the files of a table, which have no partition values. */
+    /** As above for the files of a table scan, which have no partition values. */
     String listed(TableScan scan) {
         TreeMap bitsByPlace = new TreeMap();
         addListed(scan.files, 0, bitsByPlace);
@@ -162,7 +162,7 @@ public class Decision {
 
     boolean skipsNone() { return tables.isEmpty(); }
 
-    /** Is a file skipped: of Spark's listing, or of a table? */
+    /** True if a file of Spark's listing or of a table is skipped. */
     boolean skips(Object file, int vector) {
         for (int t = 0; t < tables.size(); t++) {
             BitSet[] sets = (BitSet[]) bits.get(t);
@@ -185,13 +185,13 @@ public class Decision {
         return kept;
     }
 
-    /** The number of a listed file in a table, or -1 where it is another one by now. */
+    /** The number of a listed file in a file table, or -1 if it is unknown or has changed. */
     private int number(int table, Object file) {
         int number = ((FileTable) tables.get(table)).number(file);
         return number >= 0 && ((BitSet) changed.get(table)).get(number) ? -1 : number;
     }
 
-    /** The relation decided on, of the files of another index, under some conditions. */
+    /** The relation of this decision with another file index, filtered by some conditions. */
     LogicalPlan over(GeoskipFileIndex index, List conditions) {
         LogicalRelation files = (LogicalRelation) relation;
         Object relocated = ScalaInterop.relocated(files, TableFormat.narrowed(index), files.catalogTable());
@@ -206,7 +206,7 @@ public class Decision {
         return filtered;
     }
 
-    /** The members of conditions that a row's values settle: no subquery's answer, nothing that is not deterministic. */
+    /** The conjuncts of conditions that depend only on a row's values: deterministic ones without subqueries. */
     static List ownOf(List conditions) {
         List found = new ArrayList();
         for (Expression member : ScalaInterop.members(conditions)) {
@@ -217,7 +217,7 @@ public class Decision {
         return found;
     }
 
-    /** Is a listed file another one by now? Then it is skipped no more. */
+    /** True if a listed file has changed; then it is no longer skipped. */
     synchronized boolean isWritten(FileStatusWithMetadata file) {
         boolean found = false;
         for (int i = 0; i < tables.size(); i++) {
@@ -244,7 +244,7 @@ public class Decision {
     public int hashCode() { return tables.hashCode(); }
 }
 
-/** The files chosen by name: what a build or an audit reads. */
+/** A decision that keeps the named files, which a build or an audit reads. */
 class Chosen extends Decision {
     private final FileTable files;
 
@@ -265,21 +265,22 @@ class Chosen extends Decision {
 }
 
 /**
- * What was decided while one query is planned: the same scan met again, as of a view that the query names twice or of a
- * subquery, is answered from the first decision.
+ * The decisions made while one query is planned. If the same scan occurs again, such as in a view that the query uses
+ * twice or in a subquery, the first decision is reused.
  *
- * Two scans are the same where their questions are written the same and their conditions are equal to Spark over the
- * places of their columns: two functions may be written alike. A query is what Spark tracks as one.
+ * Two scans are the same if their requests have the same text, and Spark considers their conditions equal over the
+ * positions of their columns, since different functions may have the same text. Queries are identified by Spark's
+ * QueryPlanningTracker.
  */
 class QueryDecisions {
     private static final Map queries = Collections.synchronizedMap(new WeakHashMap()); // by Spark's trackers
     private final Map decisions = new HashMap(); // by scan
     private final List environments = new ArrayList(); // pairs of a relation's files and a text
-    private Map settings; // of the session, once they are needed
-    volatile List recorded; // of PlannedScan, for the log of the workload; null where it is to keep nothing
+    private Map settings; // of the session, read when they are needed
+    volatile List recorded; // of PlannedScan, for the workload log; null if it is off
     volatile boolean keepsLiterals;
 
-    /** That of the query which this thread plans; an empty one where Spark tracks none. */
+    /** The decisions of the query that this thread plans; empty if Spark tracks none. */
     static QueryDecisions current() {
         Option tracker = QueryPlanningTracker$.MODULE$.get();
         if (tracker.isEmpty()) {
@@ -291,19 +292,19 @@ class QueryDecisions {
         }
     }
 
-    /** That of a query that was planned; an empty one where nothing was decided. */
+    /** The decisions of a planned query; empty if there are none. */
     static QueryDecisions of(QueryPlanningTracker tracker) {
         QueryDecisions found = (QueryDecisions) queries.get(tracker);
         return found == null ? new QueryDecisions() : found;
     }
 
-    /** What was decided for this scan before, null where nothing was. */
+    /** The earlier decision for this scan, or null. */
     synchronized Decision decision(List scan) {
         Decision first = scan == null ? null : (Decision) decisions.get(scan);
         return first == null ? null : first.again();
     }
 
-    /** Takes in what was decided, as it is before anything is reported of it. */
+    /** Stores a copy of a decision before anything is reported of it. */
     synchronized Decision keep(List scan, Decision decision) {
         if (scan != null) {
             decisions.put(scan, decision.again());
@@ -311,7 +312,7 @@ class QueryDecisions {
         return decision;
     }
 
-    /** Question and conditions; null where a condition holds a plan, which would have to be compared as well. */
+    /** Key of a scan: request and conditions; null if a condition contains a plan, which is not compared. */
     static List scan(String question, List conditions, LogicalPlan relation) {
         final Map places = new HashMap();
         for (Attribute column : ScalaInterop.list(relation.output())) {
@@ -334,7 +335,7 @@ class QueryDecisions {
         return scan;
     }
 
-    /** What a table is read under. */
+    /** The environment of a table scan as JSON. */
     synchronized String environment(TableScan scan, SparkSession session) {
         if (settings == null) {
             settings = SupportedRelations.ofSession(session.sessionState().conf());
@@ -342,7 +343,7 @@ class QueryDecisions {
         return scan.environment(settings).toString();
     }
 
-    /** What a relation is read under, as JSON: format, options, schema where it counts, settings. */
+    /** The environment of a relation as JSON: format, options, settings; the schema if columns go by position. */
     synchronized String environment(LogicalRelation relation, SparkSession session) {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         for (Object[] known : environments) {
@@ -358,7 +359,7 @@ class QueryDecisions {
             json.put("schema", files.dataSchema().json());
         }
         String written = json.toString();
-        environments.add(new Object[] {new WeakReference(files), written}); // files lead to their session
+        environments.add(new Object[] {new WeakReference(files), written}); // relations refer to their session
         return written;
     }
 }

@@ -22,8 +22,8 @@ import scala.collection.immutable.Nil$;
 import @Seq@;
 
 /**
- * Tables of Delta Lake. A query's scan is touched where Delta has pinned it to a version of the table and has applied its
- * own skipping; streams, change data and what UPDATE, DELETE and MERGE read have indexes of other classes.
+ * Tables of Delta Lake. Files of a scan are skipped if Delta has pinned it to a version of the table and has applied
+ * its own skipping. Streams, change data and the scans of UPDATE, DELETE and MERGE have file indexes of other classes.
  */
 public class DeltaFormat extends TableFormat {
     private static final String FILE_FORMAT = "org.apache.spark.sql.delta.DeltaParquetFileFormat";
@@ -74,7 +74,7 @@ public class DeltaFormat extends TableFormat {
         return ScalaInterop.list(listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$));
     }
 
-    /** The files that Delta's own skipping has left: pairs of a partition and the paths in it as the log has them. */
+    /** The files that Delta's own skipping keeps: pairs of a partition and its paths as in the log. */
     List parts(PreparedDeltaFileIndex index) {
         Object[] known = last;
         if (((WeakReference) known[0]).get() == index) {
@@ -130,7 +130,7 @@ public class DeltaFormat extends TableFormat {
     }
 }
 
-/** A table's index as of the version that is the latest now. */
+/** A table's index, pinned to its current version. */
 class PinnedDeltaFileIndex extends TahoeLogFileIndex {
     PinnedDeltaFileIndex(TahoeLogFileIndex table) {
         super(table.spark(), table.deltaLog(), table.path(), table.getSnapshot(), table.catalogTableOpt(),
@@ -139,14 +139,15 @@ class PinnedDeltaFileIndex extends TahoeLogFileIndex {
 }
 
 /**
- * A scan's index without the files that cannot match. Delta knows it for one of its own, and so applies deletion vectors
- * and names of columns. It is no subclass of the prepared one, whose `equals` takes any subclass for the whole scan.
+ * A scan's index without the files that cannot match. Delta treats it as one of its own, and so applies deletion
+ * vectors and column mapping. It is not a subclass of the prepared one, since `equals` of that considers subclasses
+ * equal to it.
  */
 class GeoskipDeltaFileIndex extends TahoeFileIndexWithSnapshotDescriptor {
     final PreparedDeltaFileIndex prepared;
     final GeoskipFileIndex kept;
     private final DeltaFormat format;
-    private HashSet skipped; // paths as the log has them
+    private HashSet skipped; // paths as in the log
 
     GeoskipDeltaFileIndex(GeoskipFileIndex kept, DeltaFormat format) {
         super(((PreparedDeltaFileIndex) kept.inner).spark(), ((PreparedDeltaFileIndex) kept.inner).deltaLog(),
@@ -157,7 +158,7 @@ class GeoskipDeltaFileIndex extends TahoeFileIndexWithSnapshotDescriptor {
         this.format = format;
     }
 
-    /** The skipped files among those that Delta's own skipping has left: others are read, if they are asked for. */
+    /** The skipped files among those that Delta's own skipping keeps; others are read if requested. */
     private synchronized HashSet skipped() {
         if (skipped == null) {
             HashSet found = new HashSet();

@@ -28,8 +28,8 @@ import scala.runtime.AbstractFunction0;
 /**
  * Evaluates parts of a query's conditions for single values, in the driver and without a job (geoskip/spark/rule/evaluator.py).
  *
- * The conditions of a decision are held while Python decides. A part is named by its path: the condition's number, then
- * the place among the children as ExpressionJson writes them, at each level. Values travel as blocks (Block).
+ * The conditions of a decision are kept while Python decides. A part is identified by its path: the condition's number,
+ * then at each level the position among the children as written by ExpressionJson. Values are sent as blocks (Block).
  */
 class Evaluation {
     private static final int BLOCKS = 32;
@@ -53,14 +53,14 @@ class Evaluation {
         this.conf = session.sessionState().conf();
     }
 
-    /** Holds the conditions of a decision, until they are released; the number to name them by. */
+    /** Keeps the conditions of a decision until they are released; returns a number that identifies them. */
     static long hold(List conditions, SparkSession session) {
         long number = numbers.incrementAndGet();
         held.put(Long.valueOf(number), new Evaluation(conditions, session));
         return number;
     }
 
-    /** Has Spark load its tables for texts, which for the first `upper` takes a second, and many on a busy machine. */
+    /** Makes Spark load its tables for strings: the first `upper` takes a second, and much longer on a busy machine. */
     static void warm() {
         try {
             new Upper(new Literal(UTF8String.fromString("a"), DataTypes.StringType)).eval(null);
@@ -71,14 +71,14 @@ class Evaluation {
 
     static void release(long number) { held.remove(Long.valueOf(number)); }
 
-    /** Takes values in under a name; they may be forgotten again when memory is short. */
+    /** Stores values under a name; they may be dropped when memory is short. */
     static void put(String name, byte[] block) { blocks.put(name, new SoftReference(new Block(block))); }
 
     /**
-     * A letter, then what it says: `o` one byte of outcomes a value, `v` a type's name, a line feed and a block, `m` the
-     * name of a block that is missing, `d` why nothing was evaluated. `paths` are of the part, and of others that Python
-     * takes for the same: two closures of one class are not. `bindings` are lines `name path path ...`: the values to put
-     * in place of the parts at these paths.
+     * Evaluates a part. The result is a letter with data: `o` and one byte of outcomes for each value, `v` and a type's
+     * name, a line feed and a block, `m` and the name of a missing block, or `d` and the reason why nothing was
+     * evaluated. `paths` has the part first, then others that Python considers equal, which is checked: two closures of
+     * one class are not. `bindings` are lines `name path path ...`: the blocks that replace the parts at these paths.
      */
     static byte[] evaluate(
             long number, final String paths, final String bindings, final boolean values, final long budgetMs) {
@@ -145,7 +145,7 @@ class Evaluation {
         return found;
     }
 
-    /** The expression with the parts at these places read from a row. */
+    /** The expression with the parts at these paths replaced by columns of a row. */
     private static Expression bind(Expression expression, String path, Map places, DataType[] types) {
         Integer number = (Integer) places.get(path);
         if (number != null) {
@@ -169,7 +169,7 @@ class Evaluation {
         return (Expression) expression.withNewChildren(ScalaInterop.seq(changed));
     }
 
-    /** A chain of ANDs or ORs in its order, no deeper than it must be. */
+    /** A balanced tree of ANDs or ORs in the given order. */
     private static Expression chain(List members, boolean every) {
         if (members.size() == 1) {
             return (Expression) members.get(0);
@@ -180,7 +180,7 @@ class Evaluation {
         return every ? (Expression) new And(left, right) : (Expression) new Or(left, right);
     }
 
-    /** Why an expression cannot be evaluated here, or null. */
+    /** The reason why an expression cannot be evaluated here, or null. */
     private static String unfit(Expression expression) {
         return !expression.deterministic() ? "it is not deterministic"
                 : !expression.references().isEmpty() ? "it reads other columns too" : unevaluable(expression);
@@ -188,7 +188,7 @@ class Evaluation {
 
     private static String unevaluable(Expression expression) {
         if (expression.getClass().getSimpleName().equals("ResolvedCollation")) {
-            return null; // the name in COLLATE, which evaluates its left side alone
+            return null; // the name in COLLATE, which is not evaluated
         }
         if (expression instanceof Unevaluable || expression instanceof PlanExpression) {
             return "Spark does not evaluate " + expression.prettyName() + " by itself";
@@ -202,7 +202,7 @@ class Evaluation {
         return null;
     }
 
-    /** One letter a value, or the values as a block, with what is thrown told apart. */
+    /** One byte of outcomes for each value, or the values as a block; exceptions are marked in both. */
     private static byte[] evaluated(Expression expression, Object[][] columns, boolean values, long deadline) {
         char kind = values ? Block.kind(expression.dataType()) : 'o';
         if (kind == '?') {
@@ -216,7 +216,7 @@ class Evaluation {
         GenericInternalRow row = new GenericInternalRow(cells);
         for (int i = 0; i < count; i++) {
             if (i == 1) {
-                deadline += System.nanoTime() - began; // for the first value, classes are loaded
+                deadline += System.nanoTime() - began; // the first value does not count, as it loads classes
             }
             if (i % CHECKED_EVERY == 0 && System.nanoTime() > deadline) {
                 return said('d', "after " + i + " of " + count + " values the planning budget was spent");
@@ -253,10 +253,10 @@ class Evaluation {
 }
 
 /**
- * Some values as they came, and as Spark has them once their type is known.
+ * Values as bytes, decoded to Spark's objects when their type is known.
  *
- * They travel little-endian: their count, a status byte each (0 null, 1 a value, 2 thrown), then 8 bytes each of whole
- * numbers and of doubles, 16 of decimals, and of text and binary count + 1 offsets before the bytes.
+ * The format is little-endian: the count, a status byte for each value (0 null, 1 a value, 2 thrown), then 8 bytes for
+ * each integer or double, 16 for each decimal, and for strings and binary count + 1 offsets before the bytes.
  */
 class Block {
     final int count;
@@ -269,7 +269,7 @@ class Block {
         count = bytes.getInt(0);
     }
 
-    /** The values of this type, null for null; null for a type that is not taken. */
+    /** The values of this type, null for NULL; null for an unsupported type. */
     synchronized Object[] values(DataType wanted) {
         if (decoded == null || !wanted.equals(type)) {
             char kind = kind(wanted);
@@ -301,7 +301,7 @@ class Block {
                 big[15 - b] = bytes.get(start + 16 * i + b);
             }
             DecimalType decimal = (DecimalType) wanted;
-            if (decimal.precision() <= Decimal.MAX_LONG_DIGITS()) { // as a row holds it: casts show which form it has
+            if (decimal.precision() <= Decimal.MAX_LONG_DIGITS()) { // the form in rows, on which casts depend
                 return Decimal.createUnsafe(new BigInteger(big).longValue(), decimal.precision(), decimal.scale());
             }
             BigDecimal exact = new BigDecimal(new BigInteger(big), decimal.scale());
@@ -327,7 +327,7 @@ class Block {
         return Long.valueOf(whole);
     }
 
-    /** How values of a type travel: `s` bytes, `m` decimals, `d` doubles, `l` whole numbers, `?` not at all. */
+    /** The encoding of values of a type: `s` bytes, `m` decimals, `d` doubles, `l` integers, `?` unsupported. */
     static char kind(DataType type) {
         if (type instanceof StringType || type instanceof BinaryType) {
             return 's';

@@ -25,7 +25,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.Product;
 import scala.Some;
 
-/** An object of JSON: its members in their order. Bytes are written as Base64. */
+/** A JSON object with ordered members. Bytes are written as Base64. */
 class Json extends LinkedHashMap {
     private static final ObjectMapper MAPPER = new ObjectMapper();
 
@@ -66,14 +66,14 @@ class ExpressionJson {
         int slot = slots == null ? -1 : slots.slot(expression);
         if (slot >= 0) {
             json.put("slot", slot);
-            slots = null; // the whole is evaluated, so its parts need not be
+            slots = null; // the whole expression is evaluated, so its parts need not be
         }
         json.with("class", expression.getClass().getName()).with("type", type(expression.dataType()));
         Json inFiles = expression instanceof GetStructField ? names.inFiles(expression) : null;
         if (inFiles != null) {
             return inFiles;
         }
-        boolean chain = expression instanceof And || expression instanceof Or; // whose other members may still serve
+        boolean chain = expression instanceof And || expression instanceof Or; // other operands may still be usable
         String column = expression instanceof AttributeReference ? names.of((AttributeReference) expression) : null;
         if (column != null) {
             return json.with("column", column).with("nullable", expression.nullable());
@@ -117,7 +117,7 @@ class ExpressionJson {
         }
     }
 
-    /** What a node holds beside its children: ANSI mode, time zone, format, escape character, ... */
+    /** The arguments of a node that are not children: ANSI mode, time zone, format, escape character, ... */
     private static List arguments(Expression expression) {
         List arguments = new ArrayList();
         for (Object value : ScalaInterop.fields((Product) expression)) {
@@ -131,7 +131,7 @@ class ExpressionJson {
         return arguments;
     }
 
-    /** The children; of a chain of ANDs or ORs, which may be thousands long, all of its members. */
+    /** The children; for a chain of ANDs or ORs, which may have thousands of operands, all of these. */
     static List operands(Expression expression) {
         if (!(expression instanceof And || expression instanceof Or)) {
             return ScalaInterop.list(expression.children());
@@ -165,7 +165,7 @@ class ExpressionJson {
 
     static Json literal(Object value, DataType type) {
         Json json = new Json().with("type", type(type));
-        if (value instanceof Double || value instanceof Float) { // a float is a double too, exactly
+        if (value instanceof Double || value instanceof Float) { // a float is converted to a double exactly
             return json.with("bits", Double.doubleToRawLongBits(((Number) value).doubleValue()));
         }
         if (value instanceof Decimal) {
@@ -204,7 +204,7 @@ class ExpressionJson {
         return json.with("opaque", String.valueOf(value));
     }
 
-    /** A geometry of Spark's own, since 4.1: its SRID and WKB in a class whose name each release changes. */
+    /** A built-in geometry of Spark, since 4.1: its SRID and WKB, from a class with another name in each release. */
     private static Json geometry(Json json, Object value) {
         try {
             return json.with("bytes", value.getClass().getMethod("getBytes", new Class[0]).invoke(value, new Object[0]));
@@ -214,7 +214,7 @@ class ExpressionJson {
     }
 }
 
-/** Expressions over partition columns alone: evaluated here, by Spark, for each partition's values. */
+/** Expressions over only partition columns, which Spark evaluates here for each partition's values. */
 class Slots {
     private static final int MOST_VECTORS = 1000;
     private final StructType schema;
@@ -229,7 +229,7 @@ class Slots {
 
     boolean isEmpty() { return expressions.isEmpty(); }
 
-    /** The number of a slot for an expression, or -1 when it reads more than partition columns. */
+    /** The number of a new slot for an expression, or -1 if it reads more than partition columns. */
     int slot(Expression expression) {
         if (schema.length() == 0 || !expression.deterministic() || expression.references().isEmpty()
                 || expression instanceof LambdaFunction) {
@@ -243,7 +243,7 @@ class Slots {
         return expressions.size() - 1;
     }
 
-    /** Does it read a variable of a lambda around it, which has no value here? */
+    /** True if an expression reads a variable of an enclosing lambda, which has no value here. */
     private static boolean isOpen(Expression expression) {
         HashSet read = new HashSet();
         HashSet own = new HashSet();
@@ -287,7 +287,7 @@ class Slots {
         return children.isEmpty() ? expression : (Expression) expression.withNewChildren(ScalaInterop.seq(children));
     }
 
-    /** Takes a partition's values in, up to the most vectors; before the decision. */
+    /** Adds the values of a partition before the decision, up to the maximum number of vectors. */
     void add(InternalRow partition) {
         String key = key(partition);
         if (!vectors.containsKey(key) && vectors.size() < MOST_VECTORS) {
@@ -296,8 +296,8 @@ class Slots {
     }
 
     /**
-     * The number of the vector of values that the slots take for a partition; -1 when it was not taken in. One at a time:
-     * some expressions keep what they made for the row before, and several threads may list the files of one plan.
+     * The number of the vector of the slots' values for a partition; -1 if it was not added. Synchronized, since some
+     * expressions keep state between rows, and several threads may list the files of one plan.
      */
     synchronized int number(InternalRow partition) {
         return expressions.isEmpty() ? 0 : (Integer) vectors.getOrDefault(key(partition), -1);
@@ -309,7 +309,7 @@ class Slots {
             Object value;
             try {
                 value = slot.eval(partition);
-            } catch (Exception thrown) { // true, false and null at once
+            } catch (Exception thrown) { // the value is unknown
                 values.add(null);
                 continue;
             }
@@ -319,8 +319,8 @@ class Slots {
     }
 
     /**
-     * The same expressions over the same partitions. Others may take the same vectors of values, in the same order, and
-     * take another one for some partition.
+     * True for the same expressions over the same vectors. With other expressions, equal vectors in the same order may
+     * belong to other partitions.
      */
     public boolean equals(Object other) {
         return other instanceof Slots && expressions.equals(((Slots) other).expressions)
@@ -329,17 +329,17 @@ class Slots {
 
     public int hashCode() { return vectors.hashCode(); }
 
-    /** The vectors in their order, as a list in JSON. */
+    /** The vectors in their order as a JSON list. */
     Object vectors() { return Json.raw(vectors.isEmpty() ? "[[]]" : vectors.keySet().toString()); }
 }
 
-/** The columns of a relation by their identity: their names as the relation has them, not as a query spells them. */
+/** The names of a relation's columns by expression id: as in the relation, not as spelled in a query. */
 class Names {
     private static final Pattern ID = Pattern.compile("#\\d+");
     private final LinkedHashMap names = new LinkedHashMap();
-    private final HashMap mapped = new HashMap(); // to the field of a table's schema, where files have other names
-    private String key; // of a column's name in the files, in the field's metadata
-    private final HashMap ids = new HashMap(); // as Spark gave them, to those of this question
+    private final HashMap mapped = new HashMap(); // to the field of a table's schema, if files have other names
+    private String key; // key in a field's metadata of its name in the files
+    private final HashMap ids = new HashMap(); // Spark's ids to those of this request
 
     Names(LogicalPlan relation) {
         for (Attribute column : ScalaInterop.list(relation.output())) {
@@ -361,7 +361,7 @@ class Names {
         }
     }
 
-    /** What a column, or a field of one, is called in the files: JSON; null where nothing is called otherwise there. */
+    /** A column, or a field of one, by its name in the files as JSON; null if the files have the same names. */
     Json inFiles(Expression expression) {
         StructField field = field(expression);
         if (field == null) {
@@ -394,7 +394,7 @@ class Names {
         return field.metadata().contains(key) ? field.metadata().getString(key) : field.name();
     }
 
-    /** Columns and their fields: pairs of the parts of a name in the files and in the table. */
+    /** For columns and their fields, pairs of the name in the files and in the table, each as a list of parts. */
     List inFiles() {
         List pairs = new ArrayList();
         for (Object id : mapped.keySet()) {
@@ -416,10 +416,10 @@ class Names {
         }
     }
 
-    /** A column's name in the table, or null for what is no column of the files. */
+    /** A column's name in the table, or null if it is not a column of the files. */
     String logical(AttributeReference column) { return (String) names.get(column.exprId()); }
 
-    /** A text of Spark's with its ids numbered anew, as they are met: the same question is written the same. */
+    /** Renumbers the ids in a text of Spark by occurrence, so that equal requests have the same text. */
     String numbered(String text) {
         Matcher matcher = ID.matcher(text);
         StringBuffer numbered = new StringBuffer();
@@ -431,8 +431,8 @@ class Names {
     }
 
     /**
-     * A column's name in the files, or null for what is no column of the files: `_metadata`, or another relation's. A
-     * struct whose fields have other names in the files is none as a whole either.
+     * A column's name in the files, or null for other columns: `_metadata`, or those of another relation. It is also
+     * null for a whole column with structs if names are mapped, since its fields may have other names in the files.
      */
     String of(AttributeReference column) {
         StructField field = (StructField) mapped.get(column.exprId());

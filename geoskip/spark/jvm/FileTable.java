@@ -18,13 +18,13 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 
 /**
- * The files of one snapshot: path to number, with the fingerprint that they were indexed under.
+ * The files of one snapshot: numbers by path, with the fingerprints with which they were indexed.
  *
- * A fingerprint is size and modification time, and the etag where the file system says one with a listing (those of
- * object stores do, and Spark hands it on where spark.sql.sources.ignoreDataLocality is true). It differs with a file's
- * content even where size and time are the same. Where one side has none, the other two decide.
+ * A fingerprint is size and modification time, and the etag if the file system has one in listings (object stores have,
+ * and Spark passes it on if spark.sql.sources.ignoreDataLocality is true). It changes with a file's content even if
+ * size and time are the same. If one of two fingerprints has no etag, only size and time are compared.
  *
- * Files travel as lines `size time path` or `size time:etag path`, a line feed in a path as \\0.
+ * Files are written as lines `size time path` or `size time:etag path`, with a line feed in a path as \\0.
  */
 class FileTable {
     private static final String ETAGS_AVAILABLE = "fs.capability.etags.available";
@@ -34,7 +34,7 @@ class FileTable {
     private final HashMap numbers;
     private final long[] sizes;
     private final long[] times;
-    private final String[] etags; // null where no file has one
+    private final String[] etags; // null if no file has one
 
     FileTable(String root, String lines, String snapshot) {
         this.root = root;
@@ -63,7 +63,7 @@ class FileTable {
 
     int size() { return sizes.length; }
 
-    /** The number of a file, as Spark or a table lists it, or -1 when it is not in the snapshot as it is now. */
+    /** The number of a file listed by Spark or a table; -1 if the snapshot does not have it with this fingerprint. */
     int number(Object listed) {
         if (listed instanceof TableFile) {
             return number(((TableFile) listed).path, ((TableFile) listed).size, ((TableFile) listed).time);
@@ -78,7 +78,7 @@ class FileTable {
         return number != null && sizes[number] == size && times[number] == time ? number : -1;
     }
 
-    /** Is a local file another one now than when it was indexed? False for one that is gone or has no etag. */
+    /** True if a local file has changed since it was indexed; false for one that is gone or has no etag. */
     boolean isWritten(int number, Path path) {
         if (etags == null || etags[number] == null) {
             return false;
@@ -94,10 +94,10 @@ class FileTable {
         }
     }
 
-    /** May two etags be of one content? */
+    /** True if two etags may be those of the same content. */
     static boolean agree(String one, String other) { return one == null || other == null || one.equals(other); }
 
-    /** What a file system says of a file's content, null where it says nothing. */
+    /** The etag of a file status, or null. */
     static String etag(FileStatus file) {
         String etag = file instanceof EtagSource ? plain(((EtagSource) file).getEtag()) : null;
         if (etag == null || etag.isEmpty()) {
@@ -105,19 +105,19 @@ class FileTable {
         }
         for (int i = 0; i < etag.length(); i++) {
             if (etag.charAt(i) <= ' ') {
-                return null; // it would not travel in a line
+                return null; // it cannot be written in a line
             }
         }
         return etag;
     }
 
-    /** An etag without the quotes that HTTP puts around it: some clients leave them out, of some it depends on their age. */
+    /** An etag without the quotes of HTTP, which some clients, or versions of them, leave out. */
     private static String plain(String etag) {
         boolean isQuoted = etag != null && etag.length() > 1 && etag.startsWith("\"") && etag.endsWith("\"");
         return isQuoted ? etag.substring(1, etag.length() - 1) : etag;
     }
 
-    /** The lines of listed files, those without an etag with that of what is `known` by the path, size and time. */
+    /** The lines of listed files; missing etags are taken from `known` statuses with the same path, size and time. */
     static String lines(List files, Map known) {
         StringBuilder lines = new StringBuilder();
         for (FileStatusWithMetadata file : files) {
@@ -135,11 +135,11 @@ class FileTable {
     }
 
     /**
-     * Statuses with etags by path, of files of which Spark's listing says none: with data locality it makes statuses of
-     * its own, which have none. Empty where there are none to be had cheaply.
+     * Statuses with etags by path, for files without one in Spark's listing: with data locality Spark creates its own
+     * statuses without etags. Empty if etags are expensive or unavailable.
      *
-     * A build or a refresh asks for them where there are few folders, a request each. A query does not: it has what its
-     * listing has.
+     * Used by builds and refreshes if there are few folders, with one request for each. Queries use only the etags of
+     * their listing.
      */
     static Map etags(List files, Configuration conf) {
         HashMap found = new HashMap();
@@ -162,12 +162,12 @@ class FileTable {
                 }
             }
             return found;
-        } catch (Exception unreachable) { // or a folder of another file system than the first one's
+        } catch (Exception unreachable) { // or a folder on another file system than the first one
             return Collections.emptyMap();
         }
     }
 
-    /** The same snapshot of the same dataset, whoever fetched it. */
+    /** True for the same snapshot of the same dataset. */
     public boolean equals(Object other) {
         return other instanceof FileTable && snapshot.equals(((FileTable) other).snapshot)
                 && root.equals(((FileTable) other).root);

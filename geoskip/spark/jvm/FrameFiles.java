@@ -10,9 +10,9 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 
-/** The files that a frame reads, where it reads one relation: what a build lists, and reads again. */
+/** The files of frames over one relation, which a build lists and reads. */
 public final class FrameFiles {
-    /** The file relation that a frame reads, as an index must know it: JSON; null where there is not just one. */
+    /** The only file relation that a frame reads, as JSON with the facts that an index needs; null without one. */
     public String relation(Dataset frame) throws Exception {
         LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
         if (read instanceof DataSourceV2Relation) {
@@ -34,7 +34,7 @@ public final class FrameFiles {
                 .with("byId", format != null && format.findsById(files)).toString();
     }
 
-    /** The same frame held to the latest version of its table; null where none can be indexed. */
+    /** The same frame pinned to the latest version of its table; null if there is no table that can be indexed. */
     public Dataset pinned(Dataset frame) throws Exception {
         LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
         LogicalRelation relation = read instanceof LogicalRelation ? (LogicalRelation) read : null;
@@ -47,7 +47,7 @@ public final class FrameFiles {
                 relation, format.pinned(files.location()), relation.catalogTable()));
     }
 
-    /** The same frame with another relation in the place of its own. */
+    /** The same frame with its relation replaced. */
     private static Dataset over(Dataset frame, final LogicalPlan read, final Object other) {
         LogicalPlan plan = frame.queryExecution().analyzed();
         return Dataset.ofRows(frame.sparkSession(), (LogicalPlan) plan.transformDown(new Replacement() {
@@ -55,7 +55,7 @@ public final class FrameFiles {
         }));
     }
 
-    /** The files that older versions of a table have, and the latest one no more: paths, joined by line feeds. */
+    /** The paths of files that only older versions of a table have, joined by line feeds. */
     public String removed(Dataset frame) throws Exception {
         LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
         if (read instanceof DataSourceV2Relation) {
@@ -65,7 +65,7 @@ public final class FrameFiles {
         return String.join("\n", TableFormat.of(location).removed(location));
     }
 
-    /** The relation whose rows are the plan's, one by one: a view may rename columns, not choose rows. */
+    /** The relation with the same rows as the plan, or null: a view may rename columns, but not select rows. */
     private static LogicalPlan onlyRelation(LogicalPlan plan) {
         if (plan instanceof LogicalRelation) {
             return ((LogicalRelation) plan).relation() instanceof HadoopFsRelation ? plan : null;
@@ -78,7 +78,7 @@ public final class FrameFiles {
         return keepsRows && children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
     }
 
-    /** The files that a frame reads, listed anew or as they were, as lines: see FileTable. */
+    /** The files that a frame reads, listed again or as before, as lines: see FileTable. */
     public String listing(Dataset frame, boolean anew) throws Exception {
         LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
         if (read instanceof DataSourceV2Relation) {
@@ -95,9 +95,9 @@ public final class FrameFiles {
     }
 
     /**
-     * The same frame over some of its files alone, given as lines like those of `listing`. A file that is missing or
-     * corrupt fails the query, whatever the options and the session say: what is read of it is all of it. Of JSON there
-     * is a column `_geoskip_bad` beside, of the records that could not be parsed or converted.
+     * The same frame over only some of its files, given as lines like those of `listing`. The query fails for a missing
+     * or corrupt file, whatever the options and settings, so that no file is read incompletely. For JSON there is an
+     * additional column `_geoskip_bad` with the records that could not be parsed or converted.
      */
     public Dataset only(Dataset frame, String lines) throws Exception {
         LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());

@@ -1,11 +1,11 @@
-// The part of geoskip that lives in the JVM: one optimizer rule, compiled in the driver by Janino when a session is
-// enabled (geoskip/spark/session.py). Hence the plain Java: Janino knows no lambdas, no `var` and no catch of
-// several types, generics are raw, and the names between @ signs are filled in for the running Spark. Janino casts in
-// `for (Type item : rawList)`, as javac would not.
+// The JVM part of geoskip: one optimizer rule, compiled in the driver by Janino when a session is enabled
+// (geoskip/spark/session.py). Hence the plain Java: Janino has no lambdas, no `var` and no catch of several types,
+// generics are raw, and the names between at signs are replaced for the running Spark. Unlike javac, Janino casts in
+// `for (Type item : rawList)`.
 //
-// The rule decides nothing itself. It finds filters above file relations that it knows exactly, writes them as JSON,
-// asks Python (geoskip/spark/rule/bridge.py) which files of the dataset's snapshot cannot match, and wraps the relation's
-// FileIndex in one that leaves those out of listFiles. Whatever goes wrong means that every file is read.
+// The rule decides nothing itself. It finds filters above file relations of supported classes, writes them as JSON,
+// requests from Python (geoskip/spark/rule/bridge.py) the files of the dataset's snapshot that cannot match, and wraps
+// the relation's FileIndex in one that leaves these out of listFiles. After any failure every file is read.
 package geoskip;
 
 import java.io.IOException;
@@ -43,30 +43,30 @@ import py4j.Py4JPythonClient;
 import py4j.Py4JPythonClientPerThread;
 import scala.runtime.AbstractFunction0;
 
-/** What Python calls, and the state shared by all sessions of the driver. */
+/** The entry points for Python, and the state shared by all sessions of the driver. */
 public final class Geoskip {
-    private static final long MOST_FILES = 2000000; // in all tables but the last one used, some 250 bytes each
-    private static final long CLOCKS_UNTIL = 7258118400L; // the year 2200; most zones go on for ever
+    private static final long MOST_FILES = 2000000; // in all tables except the last one used, some 250 bytes each
+    private static final long CLOCKS_UNTIL = 7258118400L; // the year 2200, as most time zones have transitions forever
 
     private static volatile java.util.function.Function bridge;
-    private static volatile Py4JPythonClient carrier; // of what is asked of Python
+    private static volatile Py4JPythonClient carrier; // sends the requests to Python
     private static final Map installed = Collections.synchronizedMap(new WeakHashMap());
     private static final String me = Integer.toHexString(System.identityHashCode(Geoskip.class));
-    private static volatile boolean second; // it leaves alone the sessions of another
+    private static volatile boolean second; // this process does not decide for sessions of another one
     private static final Map listened = Collections.synchronizedMap(new WeakHashMap());
-    private static final LinkedHashMap tables = new LinkedHashMap(16, 0.75f, true); // by root, the last used at the end
+    private static final LinkedHashMap tables = new LinkedHashMap(16, 0.75f, true); // by root, in order of last use
     static final ThreadLocal planning = new ThreadLocal();
     static final ThreadLocal captured = new ThreadLocal(); // a List of Json while an index is analysed
-    static final ThreadLocal parts = new ThreadLocal(); // a List of the expressions themselves, where they are held
+    static final ThreadLocal parts = new ThreadLocal(); // a List of the expressions themselves, if they are kept
 
-    /** As many threads as ever asked at once. They stay: Py4J never closes the connection that each has to Python. */
+    /** Threads for concurrent requests. They never end, since Py4J never closes a thread's connection to Python. */
     private static final ExecutorService workers = new ThreadPoolExecutor(
             0, Integer.MAX_VALUE, Integer.MAX_VALUE, TimeUnit.DAYS, new SynchronousQueue(),
             ThreadUtils.namedThreadFactory("geoskip-planning"));
 
     /**
-     * The JVM's property that says which Python process decides for a session, or for those with the same extensions
-     * that no process has enabled itself: each process has classes of its own, which see no other place.
+     * The JVM property with the Python process that decides for a session, or for sessions with the same extensions
+     * that no process has enabled. A property is used since each process has its own classes, without shared state.
      */
     private static String owner(Object of) { return "geoskip.owner." + Integer.toHexString(System.identityHashCode(of)); }
 
@@ -76,18 +76,18 @@ public final class Geoskip {
         return me.equals(own != null ? own : System.getProperty(owner(session.extensions())));
     }
 
-    /** Leaves alone, from now on, the sessions for which another Python process of the driver has installed the rule. */
+    /** From now on do not decide for sessions for which another Python process of the driver has installed the rule. */
     public void leaveToOthers() { second = true; }
 
-    /** Connects Python: a function from a request to an answer, both JSON, and Py4J's client that carries them. */
+    /** Connects Python: a function from a request to an answer, both text, and Py4J's client that transports them. */
     public void connect(java.util.function.Function python, Py4JPythonClient client) {
         carrier = client;
         bridge = python;
     }
 
     /**
-     * Lets this thread's connection send at once. Py4J writes what is longer than 8 KB in pieces, and the system holds
-     * the second back until the first is acknowledged, which takes 40 ms: large polygons, Python functions.
+     * Sets TCP_NODELAY for this thread's connection. Py4J sends more than 8 KB (large polygons, Python functions) in
+     * pieces, and the system delays the second until the first is acknowledged, which takes 40 ms.
      */
     static void hasten(java.util.function.Function python) {
         if (carrier instanceof Py4JPythonClientPerThread) {
@@ -106,22 +106,22 @@ public final class Geoskip {
         }
     }
 
-    /** Takes values in that conditions are to be evaluated for, under a name. */
+    /** Stores values for which conditions will be evaluated, under a name. */
     public void values(String name, byte[] block) { Evaluation.put(name, block); }
 
-    /** The same from a file, which is quicker for many. */
+    /** Stores values from a file, which is faster for many. */
     public void valuesOf(String name, String path) throws IOException {
         Evaluation.put(name, Files.readAllBytes(Paths.get(path)));
     }
 
-    /** A part of a decision's conditions for these values: see Evaluation. */
+    /** Evaluates a part of a decision's conditions for such values: see Evaluation. */
     public byte[] evaluate(long number, String path, String bindings, boolean values, long budgetMs) {
         return Evaluation.evaluate(number, path, bindings, values, budgetMs);
     }
 
     /**
-     * When the clocks of a time zone are set, by the tables that Spark itself uses (geoskip/bounds/time_zones.py): until
-     * when they are told of, how far ahead of UTC they were first, then `time:ahead` for each change; in seconds.
+     * The transitions of a time zone from the tables that Spark uses (geoskip/bounds/time_zones.py): the end of the
+     * list, the first offset from UTC, then `time:offset` for each transition, all in seconds.
      */
     public String clocks(String zone) {
         ZoneRules rules;
@@ -140,7 +140,7 @@ public final class Geoskip {
         return text.toString();
     }
 
-    /** The newest facts about executed queries, oldest first. */
+    /** The facts about recently executed queries, oldest first. */
     public List recent(SparkSession session) {
         QueryListener found = listener(session);
         return found == null ? new ArrayList() : found.copy();
@@ -157,13 +157,13 @@ public final class Geoskip {
         return found == null ? "[]" : found.workload.json();
     }
 
-    /** What was kept of the condition with a number of `workload`; null where it is not kept any more. */
+    /** The logged condition with a number of `workload`; null if it has been dropped. */
     public SeenCondition seen(SparkSession session, long number) { return listener(session).workload.seen(number); }
 
-    /** The scan of a condition that was seen with its literals, over a frame of its files. */
+    /** The scan of a condition that was logged with its literals, over a frame of its files. */
     public PlannedScan planned(SeenCondition seen, Dataset frame) { return seen.over(frame); }
 
-    /** Listens to a session once. The session keeps the listener: facts lead to it, so a strong value would pin it. */
+    /** Listens to a session once. A weak reference, since facts refer to the session, which keeps the listener. */
     static void listen(SparkSession session) {
         synchronized (listened) {
             if (!listened.containsKey(session)) {
@@ -174,13 +174,13 @@ public final class Geoskip {
         }
     }
 
-    /** Says that a dataset's metadata are reached through Python, not through a `_geoskip` folder. */
+    /** Registers a dataset with metadata that are found through Python, not by a `_geoskip` folder. */
     public void register(String root) { MetadataLocator.register(root); }
 
-    /** Forgets what was looked up: after an index was created or dropped. */
+    /** Clears the cache of lookups after an index was created or dropped. */
     public void forget() { MetadataLocator.forget(); }
 
-    /** Asks Python for what takes its time, such as a build; in the caller's stead, so that it may be interrupted. */
+    /** Sends Python a long request, such as a build; in another thread, so that the caller may be interrupted. */
     static String ask(final String request) throws Exception {
         return (String) workers.submit(new Callable() {
             public Object call() throws Exception {
@@ -190,7 +190,7 @@ public final class Geoskip {
         }).get();
     }
 
-    /** Asks Python within a budget; null when it does not answer in time. */
+    /** Sends Python a request; null if there is no answer within the budget. */
     static String ask(final String request, long budgetMs) throws Exception {
         final java.util.function.Function python = bridge;
         Future answer = workers.submit(new Callable() {
@@ -211,7 +211,7 @@ public final class Geoskip {
         }
     }
 
-    /** The files of a snapshot by path, fetched once from Python; those of a root's older snapshots are forgotten. */
+    /** The files of a snapshot by path, fetched once from Python; those of a root's older snapshots are dropped. */
     static FileTable table(String snapshot, String root, long budgetMs) throws Exception {
         FileTable table;
         synchronized (tables) {
@@ -239,9 +239,9 @@ public final class Geoskip {
     }
 
     /**
-     * Installs the rule for a session and those made from it by newSession, once, and the parser of statements: the
-     * answer says why it could not be installed, null where it was. Of several Python processes the last one that
-     * `claims` a session decides for it, and one that does not where there is no other.
+     * Installs the rule, once, for a session and those created from it by newSession, and the parser of statements.
+     * Returns the reason why the parser could not be installed, or null. Of several Python processes the last one that
+     * `claims` a session decides for it; a process that does not claim it decides only if there is no other.
      */
     public String install(SparkSession session, boolean claims) {
         synchronized (installed) {
@@ -263,10 +263,10 @@ public final class Geoskip {
         return StatementParser.install(session);
     }
 
-    /** Takes in how statements on skipping indexes begin, as a regular expression. */
+    /** Sets the regular expression for the beginning of statements on skipping indexes. */
     public void recognise(String statements) { StatementParser.recognise(statements); }
 
-    /** Lets all sessions of the driver have the functions of one, as those of JDBC clients: from their first statement. */
+    /** Copies the functions of one session to all others, such as those of JDBC clients, at their next statement. */
     public void share(SparkSession session) { StatementParser.share(session); }
 
     /** A function from a session to its parser, after the rule and the parser were installed for it. */
@@ -285,19 +285,19 @@ public final class Geoskip {
     /** The session in which a statement runs. */
     public SparkSession running(long number) { return StatementRunner.session(number); }
 
-    /** Takes in what touches the tables of a format. */
+    /** Adds support for the tables of a format. */
     public void add(TableFormat format) { TableFormat.add(format); }
 
-    /** The same of a format whose scans are those of DataSource V2. */
+    /** Adds support for the tables of a format with DataSource V2 scans. */
     public void add(DataSourceV2Format format) { TableScan.add(format); }
 
-    /** Says why relations of classes with a beginning of their names are left alone. */
+    /** Records the reason why relations of the classes of a package are left alone. */
     public void missing(String packageName, String reason) { TableFormat.missing(packageName, reason); }
 
-    /** Is the rule installed for a session, and does it decide there? */
+    /** True if the rule is installed for a session and this process decides for it. */
     public boolean installed(SparkSession session) { return installed.containsKey(session.extensions()) && owns(session); }
 
-    /** The expressions that a frame projects, as the rule would meet them in a filter: JSON. */
+    /** The expressions that a frame projects, as JSON, in the form in which the rule gets them in a filter. */
     public String analyse(Dataset frame) throws Exception {
         captured.set(new ArrayList());
         try {
@@ -311,14 +311,14 @@ public final class Geoskip {
         }
     }
 
-    /** An analysed plan, optimized as if nothing of it were cached: what is cached has no files any more. */
+    /** Optimizes an analysed plan as if nothing were cached, since plans of cached data have no file relations. */
     static LogicalPlan optimizedUncached(final LogicalPlan plan, final SparkSession session) {
         return (LogicalPlan) SQLConf$.MODULE$.withExistingConf(session.sessionState().conf(), new AbstractFunction0() {
             public Object apply() { return session.sessionState().optimizer().execute((LogicalPlan) plan.clone()); }
         });
     }
 
-    /** The same, held for `evaluate` until they are released: their number, a line feed, JSON. */
+    /** As `analyse`, but also keeps the expressions for `evaluate` until they are released: number, line feed, JSON. */
     public String hold(Dataset frame) throws Exception {
         List held = new ArrayList();
         parts.set(held);
@@ -335,7 +335,7 @@ public final class Geoskip {
     /** The files that frames read. */
     public FrameFiles files() { return new FrameFiles(); }
 
-    /** Waits until the skipped files that were to be audited are read; false if that took too long. */
+    /** Waits until the files to be audited are read; false after the timeout. */
     public boolean audited(long budgetMs) throws InterruptedException { return Audit.finished(budgetMs); }
 
     /** The scans of files that an SQL text's query would read; null for a command. */
@@ -346,7 +346,7 @@ public final class Geoskip {
         return PlannedScan.of(frame.queryExecution().analyzed(), frame.sparkSession());
     }
 
-    /** For each scan of `facts` the conditions that are in no report, as JSON: of a table without metadata; else null. */
+    /** For each scan of `facts`, the conditions as JSON if it reads a table without metadata, else null. */
     public List undecided(Dataset frame) throws Exception {
         List conditions = new ArrayList();
         List planned = null;
@@ -359,9 +359,9 @@ public final class Geoskip {
         return conditions;
     }
 
-    /** Leaves a frame's query out of reports, of which one is still made by `facts`. */
+    /** Leaves a frame's query out of the list of reports; `facts` still returns its report. */
     public void leaveOut(Dataset frame) { QueryListener.leaveOut(frame.queryExecution()); }
 
-    /** What a query's plan reads, planned now if it was not yet. */
+    /** Facts on the scans of a query's plan, which is planned now if it was not yet. */
     public PlanFacts facts(QueryExecution execution) { return new PlanFacts(execution, false); }
 }

@@ -21,13 +21,13 @@ import scala.Option;
 import scala.collection.immutable.Nil$;
 import @Seq@;
 
-/** A relation's file index without the files that cannot match. Its name is what EXPLAIN shows. */
+/** A relation's file index without the files that cannot match. EXPLAIN shows its name. */
 public class GeoskipFileIndex implements FileIndex {
     public final FileIndex inner;
     final FileIndex original; // before Spark's partition pruning
     final Decision decision;
     final long files; // of the whole listing
-    private long bytes = -1; // of what is kept, once somebody has asked
+    private long bytes = -1; // of the kept files; computed when needed
     private double share;
 
     GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) {
@@ -41,20 +41,20 @@ public class GeoskipFileIndex implements FileIndex {
         this.files = count;
     }
 
-    /** An index as geoskip's own, which a table format's may be made of; null where it is another one. */
+    /** The geoskip index of a file index, which may be wrapped by that of a table format; null for other indexes. */
     static GeoskipFileIndex of(FileIndex index) {
         TableFormat format = index instanceof GeoskipFileIndex ? null : TableFormat.of(index);
         return index instanceof GeoskipFileIndex ? (GeoskipFileIndex) index
                 : format == null ? null : format.narrowing(index);
     }
 
-    /** How much of all the files is kept, by size. */
+    /** The fraction of all files that is kept, by size. */
     double share() {
         weigh();
         return share;
     }
 
-    /** Looks up every listed file, which a query without a join spares: of most partitions it lists none. */
+    /** Sums up all listed files. Queries without joins avoid this: they do not list pruned partitions. */
     private synchronized void weigh() {
         if (bytes >= 0) {
             return;
@@ -74,7 +74,7 @@ public class GeoskipFileIndex implements FileIndex {
                 : new PartitionDirectory(directory.values(), ScalaInterop.seq(marked(directory, false)));
     }
 
-    /** Which files of a partition are skipped, in their order. */
+    /** For each file of a partition, in order, true if it is skipped. */
     public boolean[] marks(PartitionDirectory directory) {
         boolean[] marks = new boolean[directory.files().size()];
         try {
@@ -89,7 +89,7 @@ public class GeoskipFileIndex implements FileIndex {
         }
     }
 
-    /** The files of a partition that are not kept. */
+    /** The skipped files of a partition. */
     List skipped(PartitionDirectory directory) { return marked(directory, true); }
 
     private List marked(PartitionDirectory directory, boolean skipped) {
@@ -134,11 +134,11 @@ public class GeoskipFileIndex implements FileIndex {
     public String toString() { return "GeoskipFileIndex(" + inner + ")"; }
 }
 
-/** Plans the scans of which files are skipped by fingerprints that can be compared again as a {@link WatchedScan}. */
+/** Plans scans that skip files with comparable fingerprints as a {@link WatchedScan}. */
 class WatchedScans extends SparkStrategy {
     private static final WatchedScans STRATEGY = new WatchedScans();
 
-    /** Adds the strategy behind the session's own, unless it is there. */
+    /** Adds the strategy after the session's extra strategies, unless it exists. */
     static synchronized void install(SparkSession session) {
         ExperimentalMethods methods = session.experimental();
         List strategies = ScalaInterop.list(methods.extraStrategies());
@@ -178,7 +178,7 @@ class WatchedScans extends SparkStrategy {
         return index instanceof GeoskipFileIndex && ((GeoskipFileIndex) index).decision.watched;
     }
 
-    /** The same scan as an instance of another class; itself where that cannot be made. */
+    /** A copy of a scan as an instance of another class; the scan itself if this fails. */
     static FileSourceScanExec made(Class other, FileSourceScanExec scan) {
         try {
             return (FileSourceScanExec) other.getConstructors()[0].newInstance(ScalaInterop.fields(scan));
@@ -190,13 +190,13 @@ class WatchedScans extends SparkStrategy {
 }
 
 /**
- * A scan whose skipped files are compared with their fingerprints whenever the plan is run.
+ * A scan that compares its skipped files with their fingerprints whenever the plan is run.
  *
  * Spark lists the files of a physical plan once: a DataFrame that is collected again runs the same RDD over the same
- * partitions. What it does at every run is to serialize each task with its partition, in the driver. So a partition
- * (or, of buckets, each) is one that looks at the skipped files there and then, and travels as a plain FilePartition with
- * those beside that were written since. No class of geoskip leaves the driver. Programs that look for scans in a plan by
- * the simple name of their class find this one too.
+ * partitions. But at every run it serializes each task with its partition, in the driver. So one partition (or each, if
+ * there are buckets) checks the skipped files when it is serialized, and is sent as a plain FilePartition with the
+ * changed ones added. No class of geoskip leaves the driver. Programs that search a plan for scans by the simple class
+ * name find this one too.
  */
 public class WatchedScan {
     public static class FileSourceScanExec extends org.apache.spark.sql.execution.FileSourceScanExec {
@@ -209,7 +209,7 @@ public class WatchedScan {
             return new FileSourceScanExec(@ScanArguments@);
         }
 
-        /** No plain scan is equal, or Spark's rules would take the one for the other. */
+        /** A plain scan is not equal, so that Spark's rules do not replace one by the other. */
         public boolean canEqual(Object other) { return other instanceof FileSourceScanExec; }
 
         public boolean equals(Object other) { return canEqual(other) && super.equals(other); }
@@ -234,22 +234,22 @@ public class WatchedScan {
             }
         }
 
-        /** Has a run read files that were skipped at first, which are in no metric of Spark's? */
+        /** True if a run has read files that were first skipped, which are not in Spark's metrics. */
         synchronized boolean hasReadMore() { return watch != null && watch.hasRead(); }
 
-        /** What executors get where a closure of Spark's holds the scan. */
+        /** Executors get a plain scan if a closure of Spark refers to it. */
         Object writeReplace() { return WatchedScans.made(org.apache.spark.sql.execution.FileSourceScanExec.class, this); }
     }
 }
 
-/** The skipped files of one scan, and which of them were found to be written since. */
+/** The skipped files of one scan, and those of them that have changed since. */
 class Watch {
     private final FileSourceScanExec scan;
     private final GeoskipFileIndex index;
     private final List skipped = new ArrayList(); // of FileStatusWithMetadata
-    private final List written = new ArrayList(); // of FileStatusWithMetadata, taken out of `skipped`
-    private Partition[] added = new Partition[0]; // the partitions of a scan of what was written
-    private int buckets; // 0 where a scan is not by buckets
+    private final List written = new ArrayList(); // of FileStatusWithMetadata, removed from `skipped`
+    private Partition[] added = new Partition[0]; // the partitions of a scan of the changed files
+    private int buckets; // 0 for a scan that is not bucketed
 
     Watch(FileSourceScanExec scan) {
         this.scan = scan;
@@ -260,13 +260,13 @@ class Watch {
         }
     }
 
-    /** The RDD with partitions that look at the skipped files: of no partition, another with one for them. */
+    /** The RDD with partitions that check the skipped files; if it has no partition, another RDD with one for them. */
     RDD over(RDD plain) {
         if (skipped.isEmpty()) {
             return plain;
         }
         RDD rdd = plain;
-        Partition[] partitions = rdd.partitions(); // the array that Spark takes tasks from
+        Partition[] partitions = rdd.partitions(); // the array from which Spark creates tasks
         if (partitions.length == 0) {
             rdd = scanOf(skipped.subList(0, 1)).inputRDD();
             partitions = rdd.partitions();
@@ -281,7 +281,7 @@ class Watch {
         return rdd;
     }
 
-    /** What a partition reads at this run. */
+    /** The files that a partition reads at this run. */
     synchronized PartitionedFile[] files(FilePartition partition) {
         List changed = new ArrayList();
         for (FileStatusWithMetadata file : skipped) {
@@ -311,7 +311,7 @@ class Watch {
                 || ((Integer) bucket.get()).intValue() % buckets == partition.index();
     }
 
-    /** The same scan of some of the files alone, as they were listed: Spark cuts and packs them. */
+    /** The same scan over only some files, as they were listed: Spark splits and packs them. */
     private FileSourceScanExec scanOf(List files) {
         GeoskipFileIndex chosen = new GeoskipFileIndex(index.inner, index.original, new Chosen(files), new ArrayList());
         Object[] arguments = ScalaInterop.fields(scan);
@@ -320,7 +320,7 @@ class Watch {
     }
 }
 
-/** A partition that is serialized as what it reads at that moment. */
+/** A partition that is serialized with the files to read at that moment. */
 class WatchedPartition extends FilePartition {
     private final transient Watch watch;
 

@@ -27,7 +27,7 @@ import @Seq@;
 import scala.math.BigInt;
 import scala.runtime.AbstractFunction1;
 
-/** Spark's builder of the rule; one call a query, so it only allocates. */
+/** Spark's builder of the rule; called once for each query, so it only allocates. */
 class RuleBuilder extends AbstractFunction1 {
     public Object apply(Object session) {
         try {
@@ -40,7 +40,7 @@ class RuleBuilder extends AbstractFunction1 {
     }
 }
 
-/** The question that a scan's conditions put to Python: one line of JSON, then what the query is read under. */
+/** The request to Python for a scan: its conditions as one line of JSON, then its environment (format, settings). */
 class ScanQuestion {
     final Slots slots;
     final String text;
@@ -69,7 +69,7 @@ class ScanQuestion {
     }
 }
 
-/** Takes the files that cannot match out of the scans of a plan. */
+/** Removes the files that cannot match from the scans of a plan. */
 class GeoskipRule extends Rule {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
     private final SparkSession session;
@@ -91,10 +91,10 @@ class GeoskipRule extends Rule {
             if (recorded == null && !(isOfUser && SupportedRelations.enabled(conf) && concerns((LogicalPlan) plan))) {
                 return plan;
             }
-            List originals = locations((LogicalPlan) plan, false); // before partition pruning makes lists of partitions of some
+            List originals = locations((LogicalPlan) plan, false); // before partition pruning replaces some of them
             LogicalPlan pruned = (LogicalPlan) plan;
             for (Object original : originals) {
-                if (original instanceof CatalogFileIndex) { // the rule takes long, and changes nothing of others
+                if (original instanceof CatalogFileIndex) { // the rule is slow, and does not change other indexes
                     pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply(pruned);
                     break;
                 }
@@ -115,7 +115,7 @@ class GeoskipRule extends Rule {
         }
     }
 
-    /** Writes down what the topmost projection computes, over the columns of the relation below. */
+    /** Records the expressions of the topmost projection, over the columns of the relation below. */
     private static LogicalPlan capture(LogicalPlan plan) {
         LogicalPlan node = plan;
         List expressions = null;
@@ -159,8 +159,8 @@ class GeoskipRule extends Rule {
     }
 
     /**
-     * The plans of the subqueries of a node and of all below, that hold scans which a table format has just prepared:
-     * those of subqueries are prepared with the whole query. Spark's own scans were met when each was optimized alone.
+     * The plans of all subqueries in a plan with scans that a table format has just prepared, since these are prepared
+     * with the whole query. Spark's own scans were rewritten when each subquery was optimized separately.
      */
     private static List subqueries(LogicalPlan plan) {
         List found = new ArrayList();
@@ -178,7 +178,7 @@ class GeoskipRule extends Rule {
         return found;
     }
 
-    /** A plan with the subqueries of its expressions rewritten; itself where none changes. */
+    /** A plan with the subqueries of its expressions rewritten; the same plan if none changes. */
     private LogicalPlan withSubqueries(LogicalPlan plan, final List recorded) {
         final List concerned = subqueries(plan);
         return concerned.isEmpty() ? plan : (LogicalPlan) plan.transformAllExpressions(new Replacement() {
@@ -199,10 +199,10 @@ class GeoskipRule extends Rule {
         });
     }
 
-    /** The datasets that a relation's own index reads of. */
+    /** The datasets from which a relation's file index reads. */
     private List indexed(FileIndex location) { return MetadataLocator.datasets(ScalaInterop.list(location.rootPaths()), session); }
 
-    /** The file indexes of a plan in its order, or those alone that geoskip may touch. */
+    /** The file indexes of a plan in its order, or only those of supported relations. */
     private static List locations(LogicalPlan plan, boolean touched) {
         List found = new ArrayList();
         for (LogicalPlan leaf : ScalaInterop.list(plan.collectLeaves())) {
@@ -216,10 +216,10 @@ class GeoskipRule extends Rule {
     }
 
     /**
-     * The plan with its file relations replaced. A row of `plan` that fails one of `conditions` does not matter: they
-     * pass through filters and deterministic projections, and end at everything else. `barriers` say where that was
-     * not for the optimizer, which pushes filters through all that lets them pass, but a condition's own end. Where there
-     * is a list to record the scans in, nothing is replaced.
+     * The plan with its file relations replaced. Rows of `plan` that fail one of `conditions` are not needed. These are
+     * pushed through filters and deterministic projections, and end at every other node: the optimizer has already
+     * pushed filters through all nodes that permit it. `barriers` are reasons why conditions ended. If there is a list
+     * to record the scans in, nothing is replaced.
      */
     private LogicalPlan rewrite(LogicalPlan plan, List originals, List conditions, List barriers, List recorded)
             throws Exception {
@@ -271,7 +271,7 @@ class GeoskipRule extends Rule {
         return any ? (LogicalPlan) plan.withNewChildren(ScalaInterop.seq(changed)) : plan;
     }
 
-    /** Conditions above a projection, written over what is below it. */
+    /** Conditions above a projection, expressed over the output of its child. */
     private static List through(Project project, List conditions) {
         final Map aliases = new HashMap();
         for (Object item : ScalaInterop.list(project.projectList())) {
@@ -295,7 +295,7 @@ class GeoskipRule extends Rule {
             throws Exception {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         FileIndex listed = files.location();
-        if (listed instanceof CatalogFileIndex) { // as PruneFileSourcePartitions does where there is a filter
+        if (listed instanceof CatalogFileIndex) { // as PruneFileSourcePartitions does if there is a filter
             listed = ((CatalogFileIndex) listed).filterPartitions((Seq) Nil$.MODULE$);
         }
         List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
@@ -312,7 +312,7 @@ class GeoskipRule extends Rule {
                 relation, TableFormat.narrowed(index), table(relation.catalogTable(), index));
     }
 
-    /** The decision on a scan of a table, which reads some columns of a relation. */
+    /** The decision on a scan of a table of a table format. */
     Decision decide(LogicalPlan relation, TableScan scan, List datasets, List conditions, List barriers)
             throws Exception {
         String environment = QueryDecisions.current().environment(scan, session);
@@ -321,7 +321,7 @@ class GeoskipRule extends Rule {
                 budget(session.sessionState().conf()), environment), datasets, conditions);
     }
 
-    /** The answer to a question; one that keeps all files, with the reason, where there is none. */
+    /** The decision for a request; on failure one that keeps all files, with the reason. */
     private Decision decide(LogicalPlan relation, ScanQuestion asked, List datasets, List conditions)
             throws InterruptedException {
         try {
@@ -350,7 +350,7 @@ class GeoskipRule extends Rule {
         String answer;
         try {
             Json head = new Json().with("number", number).with("asked", System.currentTimeMillis() / 1000.0);
-            answer = Geoskip.ask(head + "\n" + question, budget); // the head alone differs each time
+            answer = Geoskip.ask(head + "\n" + question, budget); // only the head differs each time
         } finally {
             Evaluation.release(number);
         }
@@ -375,7 +375,7 @@ class GeoskipRule extends Rule {
         return catalogTable;
     }
 
-    /** Milliseconds; of "5" and "5s", "500ms", "1m" and "1min", as Spark writes times. */
+    /** The planning budget in milliseconds, from texts in Spark's format: "5", "5s", "500ms", "1m", "1min". */
     private static long budget(SQLConf conf) {
         String text = conf.getConfString("spark.geoskip.planning.budget", "5").trim();
         int unit = text.endsWith("ms") ? 1 : text.endsWith("m") || text.endsWith("min") ? 60000 : 1000;

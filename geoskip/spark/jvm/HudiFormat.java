@@ -21,8 +21,8 @@ import scala.collection.immutable.Nil$;
 import @Seq@;
 
 /**
- * Copy-on-write tables of Hudi, whose scans read whole base files, which never change. Hudi's own rule, which looks for
- * its index by the class, is through before geoskip's wraps that index as it does Spark's own. Incremental queries and
+ * Copy-on-write tables of Hudi. Their scans read whole base files, which never change. Hudi's own rule, which finds its
+ * index by the class, runs before geoskip's rule, which wraps that index like those of Spark. Incremental queries and
  * change data have indexes of derived classes.
  */
 public class HudiFormat extends TableFormat {
@@ -59,7 +59,7 @@ public class HudiFormat extends TableFormat {
         return reasonOfReader(files, FILE_FORMAT);
     }
 
-    /** Are values of partitions in the listing other than the rows'? As Hudi decides it (partitionColumnsToRead). */
+    /** True if partition values in the listing may differ from the rows', as Hudi decides (partitionColumnsToRead). */
     private static boolean readsPartitionsFromFiles(HoodieTableConfig table, HoodieFileIndex index) {
         String keys = String.valueOf(table.getKeyGeneratorClassName());
         List partitions = new ArrayList();
@@ -82,15 +82,15 @@ public class HudiFormat extends TableFormat {
     }
 
     /**
-     * All files, of a query by another index: one that has listed all partitions prunes them by their values, before
-     * that by paths, which differ where these hold a percent sign.
+     * All files, listed by another index than the query's: an index that has listed all partitions prunes them by
+     * values, and before by paths, with another result if these contain a percent sign.
      */
     public List directories(FileIndex index, boolean whole) {
         FileIndex all = index instanceof PinnedHudiFileIndex ? index : pinned(index);
         return ScalaInterop.list(all.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$));
     }
 
-    /** Base files that Hudi's cleaner has left, which queries of earlier instants read. */
+    /** Replaced base files that Hudi's cleaner has not removed yet, which queries of earlier instants read. */
     public List removed(FileIndex table) {
         HashSet latest = new HashSet(Arrays.asList(table.inputFiles()));
         List paths = new ArrayList();
@@ -113,7 +113,7 @@ public class HudiFormat extends TableFormat {
     public FileIndex pinned(FileIndex table) { return new PinnedHudiFileIndex((HoodieFileIndex) table); }
 }
 
-/** An index of its own, with a timeline of its own, which nobody else refreshes. */
+/** A separate index with its own timeline, which is not refreshed by others. */
 class PinnedHudiFileIndex extends HoodieFileIndex {
     PinnedHudiFileIndex(HoodieFileIndex table) {
         super(table.spark(), HoodieTableMetaClient.reload(table.metaClient()), table.schemaSpec(), table.options(),

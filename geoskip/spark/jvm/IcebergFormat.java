@@ -42,12 +42,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.slf4j.LoggerFactory;
 
 /**
- * Tables of Apache Iceberg, whose scans geoskip makes again with fewer of their files.
+ * Tables of Apache Iceberg. geoskip creates copies of their scans with fewer files.
  *
- * Iceberg plans the files of a version (a snapshot, a branch, a tag, a range of snapshots) as tasks, each with the deletes
- * that apply to it. The same scan is made with some of these tasks, by the means with which Iceberg's own filters at run
- * time leave out tasks: whatever reads them is Iceberg's, with its columns by field id, its deletes, and its grouping of
- * data for joins. Both classes are not public, so they are reached by reflection, and only as they are known.
+ * Iceberg plans the files of a version (a snapshot, a branch, a tag, a range of snapshots) as tasks, each with its
+ * deletes. A copy of the scan gets some of these tasks, in the way in which Iceberg's own runtime filters remove tasks.
+ * So everything is read by Iceberg, with columns by field id, deletes, and its grouping of data for joins. The classes
+ * are not public, so they are accessed by reflection, and only in known versions.
  */
 public class IcebergFormat extends DataSourceV2Format {
     static final String SCAN = "org.apache.iceberg.spark.source.SparkBatchQueryScan";
@@ -177,7 +177,7 @@ public class IcebergFormat extends DataSourceV2Format {
         return tasks;
     }
 
-    /** The URI of a location as Hadoop writes it: some writers leave out the scheme, others write file:///. */
+    /** The URI of a location in Hadoop's form: some writers leave out the scheme, others write file:///. */
     static String uri(String location) {
         String path = location.startsWith("file:///") ? "file:" + location.substring(7) : location;
         if (path.startsWith("/")) {
@@ -190,10 +190,10 @@ public class IcebergFormat extends DataSourceV2Format {
         return path;
     }
 
-    private static volatile String system; // what comes before a path without a scheme
+    private static volatile String system; // the prefix for a path without a scheme
 }
 
-/** Removes staged tasks once nothing reads them any more. */
+/** Removes staged tasks when they are no longer used. */
 class StagedTasks implements Runnable {
     private final Table table;
     private final String set;
@@ -206,7 +206,7 @@ class StagedTasks implements Runnable {
     public void run() { ScanTaskSetManager.get().removeTasks(table, set); }
 }
 
-/** A table whose scans read the files that a decision keeps. */
+/** A table with scans that read only the files that a decision keeps. */
 class NarrowedTable extends SparkTable {
     private final SparkTable inner;
     private final Decision decision;
@@ -233,7 +233,7 @@ class NarrowedTable extends SparkTable {
     public int hashCode() { return inner.hashCode(); }
 }
 
-/** Iceberg's own builder, whose scan is made again with the kept files in the end. */
+/** Wraps Iceberg's builder, and replaces the scan that it builds by a copy with the kept files. */
 class NarrowedScanBuilder
         implements SupportsPushDownAggregates, SupportsPushDownV2Filters, SupportsPushDownRequiredColumns {
     private final SparkScanBuilder inner;

@@ -45,14 +45,14 @@ class IcebergScan extends TableScan {
     private static final List KNOWN = Arrays.asList(
             "SparkSession", "Table", "Scan", "SparkReadConf", "Schema", "List", "Supplier");
     final Table table;
-    private final Scan scan; // null where it is the table itself
-    private Snapshot snapshot; // null where there is none, or several
+    private final Scan scan; // null for the table itself
+    private Snapshot snapshot; // null if there is none, or several
     private List tasks = new ArrayList(); // of FileScanTask
     private IdentityHashMap numbers; // of data files
     private Object[] whole; // paths and bytes of all files of the snapshot
     private Schema schema;
-    private HashMap names; // the first ones of fields, by id
-    private HashMap taken; // the lowest ids of fields that were called so
+    private HashMap names; // the first names of fields, by id
+    private HashMap taken; // by name, the lowest id of the fields that had it
 
     IcebergScan(Scan scan, org.apache.spark.sql.connector.catalog.Table read) throws Exception {
         this.scan = scan;
@@ -86,8 +86,8 @@ class IcebergScan extends TableScan {
     }
 
     /**
-     * The identity of the columns: two of one name have different ids, and one that was renamed has the same. Files without
-     * ids are read by a mapping of names, which commands change: of fields of structs too.
+     * The identity of columns: different columns with one name have different ids, and a renamed column keeps its id.
+     * Files without ids are read by a name mapping, which commands can change, also for fields of structs.
      */
     private void identify() throws Exception {
         String mapped = (String) table.properties().get(TableProperties.DEFAULT_NAME_MAPPING);
@@ -101,7 +101,7 @@ class IcebergScan extends TableScan {
         }
     }
 
-    /** The ids and lasting names of the fields in a column: without its old schemas a table may have lost a first name. */
+    /** The ids and lasting names of the fields in a column; a first name may be lost with old schemas of the table. */
     private String ids(Types.NestedField above) {
         StringBuilder ids = new StringBuilder();
         for (Types.NestedField field : above.type().asNestedType().fields()) {
@@ -112,9 +112,9 @@ class IcebergScan extends TableScan {
     }
 
     /**
-     * What a column, or a field of one, was called first; with its id behind where an older one was called so too, in any
-     * case of letters, and where the name has a # itself. Of two fields with one name at least one has another id in
-     * `fieldIds`, so that nothing depends on old schemas being there.
+     * The first name of a column, or of a field of one. The id is appended if an older field had this name, ignoring
+     * case, or if the name contains a #. If two fields have one name, at least one has another id in `fieldIds`, so
+     * that soundness does not depend on the existence of old schemas.
      */
     private String lastingName(Types.NestedField field, Types.NestedField above) {
         if (names == null) {
@@ -153,7 +153,7 @@ class IcebergScan extends TableScan {
         StructField[] named = (StructField[]) columns.fields().clone();
         for (int i = 0; i < named.length; i++) {
             Types.NestedField field = fields.field(named[i].name());
-            if (field != null) { // else it is no column of the files
+            if (field != null) { // else it is not a column of the files
                 String name = lastingName(field, above);
                 differs[0] |= !name.equals(field.name());
                 DataType type = named[i].dataType() instanceof StructType && field.type().isStructType()
@@ -167,7 +167,7 @@ class IcebergScan extends TableScan {
     }
 
     public List partitionColumns() {
-        Set ids = null; // of columns by which files of every specification are partitioned as they are
+        Set ids = null; // of columns with an identity partition transform in every partition spec
         for (PartitionSpec spec : table.specs().values()) {
             HashSet found = new HashSet();
             for (PartitionField field : spec.fields()) {
@@ -245,7 +245,7 @@ class IcebergScan extends TableScan {
         files = found;
     }
 
-    /** The same scan of the files that a decision keeps. */
+    /** The same scan over the files that a decision keeps. */
     Scan narrowed(Decision decision) throws Exception {
         BitSet kept = decision.kept(this);
         made = decision;
@@ -309,7 +309,7 @@ class IcebergScan extends TableScan {
     }
 }
 
-/** A member of a scan's filters that is always true, and tells the scan from others of the same table by its files. */
+/** A filter that is always true; its text distinguishes scans of the same table with different files. */
 class KeptFiles implements org.apache.iceberg.expressions.Expression {
     final transient IcebergScan scan;
     private final String text;
@@ -325,7 +325,7 @@ class KeptFiles implements org.apache.iceberg.expressions.Expression {
         text = "geoskip keeps " + tasks.size() + " of " + scan.files.size() + " files (" + Base64.getEncoder().encodeToString(sum) + ")";
     }
 
-    /** That of a scan that was narrowed, else null. */
+    /** The filter of this class in a narrowed scan, else null. */
     static KeptFiles of(Scan scan) throws Exception {
         for (Object filter : (List) IcebergFormat.call(scan, "filterExpressions")) {
             if (filter instanceof KeptFiles) {

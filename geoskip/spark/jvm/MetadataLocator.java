@@ -12,10 +12,10 @@ import org.apache.hadoop.security.AccessControlException;
 import @SparkSession@;
 
 /**
- * Finds the indexed datasets that paths lie in, by the folder `_geoskip` in one of the folders above, or as registered.
+ * Finds the indexed datasets that contain paths, by a folder `_geoskip` in one of their parents, or by registration.
  *
- * A look is a request to the file system, or two, and is remembered for some seconds. Where there are many roots, as of a
- * glob over partitions, only the few folders that they share are looked into.
+ * A lookup is one or two requests to the file system, and is cached for some seconds. If there are many roots, as for a
+ * glob over partitions, only their few common parents are searched.
  */
 class MetadataLocator {
     private static final long LOCAL_TTL_MS = 5000;
@@ -26,7 +26,7 @@ class MetadataLocator {
     private static final ConcurrentHashMap looked = new ConcurrentHashMap();
 
     private final SparkSession session;
-    private Configuration conf; // made when it is needed: it has a thousand entries
+    private Configuration conf; // created when needed, as it has a thousand entries
 
     private MetadataLocator(SparkSession session) { this.session = session; }
 
@@ -37,7 +37,7 @@ class MetadataLocator {
 
     static void forget() { looked.clear(); }
 
-    /** The datasets that these roots lie in, each in the deepest one above it; empty where none is indexed. */
+    /** The indexed datasets that contain these roots, the deepest one for each root. */
     static List datasets(List roots, SparkSession session) {
         MetadataLocator lookups = new MetadataLocator(session);
         LinkedHashSet found = new LinkedHashSet();
@@ -70,10 +70,10 @@ class MetadataLocator {
             if (conf == null) {
                 conf = session.sessionState().newHadoopConf();
             }
-            found = path.getFileSystem(conf).isDirectory(new Path(path, "_geoskip/_log")); // to S3 one request, not two
-        } catch (InterruptedIOException cancelled) { // that of one query
+            found = path.getFileSystem(conf).isDirectory(new Path(path, "_geoskip/_log")); // on S3 one request, not two
+        } catch (InterruptedIOException cancelled) { // only this query is cancelled
             return false;
-        } catch (Exception failure) { // perhaps for a moment, if it is not forbidden
+        } catch (Exception failure) { // cached for a short time, unless access is denied
             found = false;
             isRemote &= failure instanceof AccessDeniedException || failure instanceof AccessControlException;
         }

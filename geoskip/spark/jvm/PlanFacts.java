@@ -29,19 +29,19 @@ import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.sql.util.QueryExecutionListener;
 
-/** What the scans of an executed (or planned) query read, and what is to be said of its other leaves. */
+/** Facts on the scans of an executed (or planned) query, and notes on its other leaves. */
 class PlanFacts {
     final List scans = new ArrayList(); // of ScanFacts
-    final List notes = new ArrayList(); // why leaves that are no scans of files were left alone
+    final List notes = new ArrayList(); // reasons why leaves that are not scans of files were left alone
     private final List found = new ArrayList(); // of FileSourceScanExec, and of BatchScanExec of table formats
     private final List subqueries = new ArrayList();
     private final HashSet met = new HashSet(); // ids of cached plans
     private final SparkSession session;
     private QueryExecution execution; // while facts are collected
-    private final boolean isAgain; // it has run before, and filled what it caches then
-    private final String sql; // the query's text; null where it was made by methods of DataFrames
-    private final WeakReference analyzed; // the plan, which would keep much in memory
-    private final Json settings; // geoskip's own that are set
+    private final boolean isAgain; // true if it has run before, and has filled its caches then
+    private final String sql; // the query's text; null if it was created by DataFrame methods
+    private final WeakReference analyzed; // the plan; weak, since it may keep much in memory
+    private final Json settings; // geoskip's settings that are set
 
     /** The queries that filled caches, by the ids of the cached plans; the last ones. */
     private static final LinkedHashMap filled = new LinkedHashMap() {
@@ -55,13 +55,13 @@ class PlanFacts {
         sql = textOf(execution.logical());
         analyzed = new WeakReference(execution.analyzed());
         settings = SupportedRelations.own(session.sessionState().conf());
-        if (execution.commandExecuted() instanceof CommandResult) { // of a frame that stands for an INSERT
+        if (execution.commandExecuted() instanceof CommandResult) { // of a frame for an INSERT
             collect(((CommandResult) execution.commandExecuted()).commandPhysicalPlan());
         } else {
             collect(execution.executedPlan());
         }
         this.execution = null;
-        found.clear(); // plans lead to what they read, made and broadcast
+        found.clear(); // plans refer to the data that they read, created and broadcast
         subqueries.clear();
     }
 
@@ -74,10 +74,10 @@ class PlanFacts {
         } else if (plan instanceof CommandResultExec) {
             collect(((CommandResultExec) plan).commandPhysicalPlan());
         } else if (!(plan instanceof ReusedExchangeExec || plan instanceof ReusedSubqueryExec)) {
-            // what is reused stands once elsewhere in the plan
+            // reused plans occur once elsewhere in the plan
             leaf(plan);
             for (SparkPlan subquery : ScalaInterop.list(plan.subqueries())) {
-                if (ScalaInterop.isNew(subquery, subqueries)) { // it stands in a filter and in the scan below, and runs once
+                if (ScalaInterop.isNew(subquery, subqueries)) { // in a filter and in the scan below it runs once
                     collect(subquery);
                 }
             }
@@ -87,7 +87,7 @@ class PlanFacts {
         }
     }
 
-    /** Scans that adaptive execution took out of its plan when they, or what they meet, had turned out empty. */
+    /** Adds scans that adaptive execution removed from its plan, since they or the other side of a join were empty. */
     private void dropped(SparkPlan plan) {
         for (SparkPlan leaf : ScalaInterop.list(plan.collectLeaves())) {
             if (leaf instanceof FileSourceScanExec && ScalaInterop.isNew(leaf, found)) {
@@ -98,7 +98,7 @@ class PlanFacts {
         }
     }
 
-    /** Is there a node with this very scan? Joins by partition give nodes other partitions after they were planned. */
+    /** True if there is a node with this scan. Nodes are not compared, since storage-partitioned joins change them. */
     private boolean isFound(Scan scan) {
         for (Object node : found) {
             if (node instanceof BatchScanExec && ((BatchScanExec) node).scan() == scan) {
@@ -135,7 +135,7 @@ class PlanFacts {
         }
     }
 
-    /** Is it a scan of a table format, of which facts are added? */
+    /** Adds the facts of a scan of a table format; false for another scan. */
     private boolean isOfTable(BatchScanExec plan) {
         TableScan table = TableScan.of(plan.scan(), plan.table());
         if (table != null && table.reason != null && table.files.isEmpty()) {
@@ -146,7 +146,7 @@ class PlanFacts {
         return table != null;
     }
 
-    /** Is a cache full, and not by this query? The first one that is seen to find it full has filled it. */
+    /** True if a cache was filled by another query: by the first query that was seen with the filled cache. */
     private boolean isFilledBefore(InMemoryRelation relation) {
         if (!relation.cacheBuilder().isCachedColumnBuffersLoaded()) {
             return false;
@@ -163,7 +163,7 @@ class PlanFacts {
                 || plan instanceof LocalTableScanExec && ((LocalTableScanExec) plan).rows().isEmpty();
     }
 
-    /** What holding these facts keeps in memory beside what was met already, as a number of listed files. */
+    /** The additional memory of these facts, without objects already in `met`, as a number of listed files. */
     long weigh(IdentityHashMap met) {
         long files = 0;
         for (ScanFacts scan : scans) {
@@ -172,7 +172,7 @@ class PlanFacts {
         return files;
     }
 
-    /** The text that a plan was parsed from, or the plan below some operations of one child each, as of count(). */
+    /** The text from which a plan, or the plan below operations with one child, such as count(), was parsed. */
     private static String textOf(LogicalPlan plan) {
         while (plan.origin().sqlText().isEmpty()) {
             if (plan.children().size() != 1) {
@@ -183,7 +183,7 @@ class PlanFacts {
         return (String) plan.origin().sqlText().get();
     }
 
-    /** The query and the settings it ran under, as JSON: its text, else its plan as long as that is in memory. */
+    /** The query and its settings as JSON: its text, else its plan while that is in memory. */
     public String context() {
         LogicalPlan plan = sql == null ? (LogicalPlan) analyzed.get() : null;
         return new Json().with("sql", sql).with("plan", plan == null ? null : plan.treeString())
@@ -195,22 +195,22 @@ class PlanFacts {
 }
 
 /**
- * Remembers what the last queries of a session read. That keeps their listings, which a DataFrame would take along when it
- * goes: so of large ones fewer are remembered. It keeps the session too, which the driver's bus of listeners would not: so
- * of many sessions only those are remembered that asked last, or a server that makes one for each user would lose none.
+ * Keeps facts on the last queries of a session. They keep file listings in memory, which would otherwise be released
+ * with the DataFrame: so fewer queries are kept if listings are large. They also keep the session in memory: so only
+ * the sessions with the most recent queries are kept, or a server with a session for each user would release none.
  */
 class QueryListener implements QueryExecutionListener {
     private static final int MOST = 50;
     private static final int MOST_SESSIONS = 8;
     static long mostFiles = 200000; // in all listings but those of the last query, some 600 bytes each
-    private static final List sessions = new ArrayList(); // of weak references, to who asked last at the end
+    private static final List sessions = new ArrayList(); // of weak references, in order of the last query
     private static final Map ended = new WeakHashMap(); // queries that have run
     private static final Map ownQueries = Collections.synchronizedMap(new WeakHashMap()); // geoskip's
     private final WeakReference here = new WeakReference(this);
     private final List queries = new ArrayList(); // of PlanFacts
     final WorkloadLog workload = new WorkloadLog();
 
-    /** Leaves a query that geoskip itself will run out of reports. */
+    /** Leaves a query that geoskip itself runs out of reports. */
     static void leaveOut(QueryExecution execution) { ownQueries.put(execution, Boolean.TRUE); }
 
     public void onSuccess(String function, QueryExecution execution, long nanos) {
@@ -221,7 +221,7 @@ class QueryListener implements QueryExecutionListener {
         try {
             facts = new PlanFacts(execution, ended.put(execution, Boolean.TRUE) != null);
         } catch (Exception failure) {
-            return; // a report is not worth a query
+            return; // a query must not fail because of its report
         }
         if (function.equals("command") && facts.scans.isEmpty()) {
             return; // SET, CREATE VIEW, EXPLAIN: nothing was read
@@ -236,7 +236,7 @@ class QueryListener implements QueryExecutionListener {
         Audit.consider(facts.scans, execution.sparkSession());
     }
 
-    /** Forgets the oldest queries of each session, and all of those that have not asked for long. */
+    /** Drops the oldest queries of each session, and all of sessions without recent queries. */
     private static void shorten() {
         IdentityHashMap met = new IdentityHashMap();
         long files = 0;

@@ -26,14 +26,14 @@ import scala.collection.immutable.Nil$;
 import @Seq@;
 
 /**
- * A scan over files in a plan, with the conditions that reach it. The rule records those that have some, as it would
- * decide on them, for queries that are planned for advice and never run, and for the log of the workload.
+ * A scan over files in a plan, with the conditions that are pushed down to it. The rule records scans with conditions,
+ * instead of a decision, for queries that are planned for advice and not run, and for the workload log.
  */
 class PlannedScan {
-    static final ThreadLocal recording = new ThreadLocal(); // a List of PlannedScan while nothing is to be decided
+    static final ThreadLocal recording = new ThreadLocal(); // a List of PlannedScan while scans are only recorded
     private static final String OVER_SUBQUERY = "(a condition over a subquery)";
 
-    final LogicalRelation relation; // as the rule met it
+    final LogicalRelation relation; // as in the rule's plan
     final FileIndex original; // before Spark's partition pruning
     final List conditions;
     private final SparkSession session;
@@ -45,7 +45,7 @@ class PlannedScan {
         this.session = session;
     }
 
-    /** The scans of an SQL text's query; of a command, which would be run, null. */
+    /** The scans of a SQL query; null for a command, which would be run. */
     static List of(String text, SparkSession session) throws Exception {
         LogicalPlan parsed = session.sessionState().sqlParser().parsePlan(text);
         if (parsed instanceof Command) {
@@ -55,7 +55,7 @@ class PlannedScan {
         return isCommand(plan) ? null : of(plan, session);
     }
 
-    /** True of a command, and of several in one: FROM a INSERT INTO b SELECT * INSERT INTO c SELECT *. */
+    /** True for a command, and for several in one: FROM a INSERT INTO b SELECT * INSERT INTO c SELECT *. */
     private static boolean isCommand(LogicalPlan plan) {
         boolean found = plan instanceof Command;
         for (LogicalPlan child : ScalaInterop.list(plan.children())) {
@@ -64,7 +64,7 @@ class PlannedScan {
         return found;
     }
 
-    /** The scans of files in an analysed plan, in its order and as if nothing were cached. */
+    /** The scans of files in an analysed plan, in order, as if nothing were cached. */
     static List of(LogicalPlan analysed, SparkSession session) {
         List recorded = new ArrayList();
         recording.set(recorded);
@@ -75,14 +75,14 @@ class PlannedScan {
         }
     }
 
-    /** The scans in an optimized plan, of which those with conditions were recorded. */
+    /** The scans in an optimized plan; those with conditions were recorded. */
     static List in(LogicalPlan optimized, List recorded, SparkSession session) {
         List found = new ArrayList();
         visit(optimized, recorded, found, new ArrayList(), session);
         return found;
     }
 
-    /** A scan that a dynamic partition filter holds too, and a subquery that stands in two filters, count once. */
+    /** A scan that also occurs in a dynamic partition filter, and a subquery that occurs in two filters, count once. */
     private static void visit(LogicalPlan plan, List recorded, List found, List subqueries, SparkSession session) {
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
             LogicalRelation relation = (LogicalRelation) plan;
@@ -105,14 +105,14 @@ class PlannedScan {
         }
     }
 
-    /** Records a scan, unless it was when a plan was optimized that this one's is a part of by now. */
+    /** Records a scan, unless it was recorded when a plan was optimized that is now a part of this one. */
     void record(List recorded) {
         if (among(recorded, relation) == null) {
             recorded.add(this);
         }
     }
 
-    /** The scan of the same columns, by their ids, which each mention of a relation has of its own; null without one. */
+    /** The recorded scan with the same column ids, which differ for each use of a relation in a query; or null. */
     private static PlannedScan among(List recorded, LogicalRelation relation) {
         for (PlannedScan scan : recorded) {
             if (!scan.relation.outputSet().intersect(relation.outputSet()).isEmpty()) {
@@ -123,9 +123,9 @@ class PlannedScan {
     }
 
     /**
-     * As JSON: roots, condition in SQL, the members of it that a row's values do not settle, files and bytes of the whole
-     * listing, the datasets with metadata; the question as the bridge parses it, without number and datasets; and for each
-     * folder of a partition that Spark's own pruning leaves the number of its vector of partition values.
+     * As JSON: roots, condition in SQL, its conjuncts that do not depend only on a row's values, files and bytes of the
+     * whole listing, the datasets with metadata, the request as the bridge parses it, without number and datasets, and
+     * for each partition folder that Spark does not prune the number of its vector of partition values.
      */
     public String summary() {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
@@ -162,7 +162,7 @@ class PlannedScan {
     /** The whole listing, as lines: see FileTable. */
     public String listing() { return FileTable.lines(listed(), Collections.emptyMap()); }
 
-    /** The rows that satisfy the members which they settle, as any query would read them. */
+    /** The rows that satisfy the conjuncts that depend only on their values, read like any query. */
     public Dataset matching() { return Dataset.ofRows(session, Decision.filtered(relation, ownConditions())); }
 
     /** The rows of some files of the listing, given as lines. */
@@ -172,13 +172,13 @@ class PlannedScan {
                 relation, TableFormat.narrowed(index), relation.catalogTable()));
     }
 
-    /** Holds the conditions for `evaluate` until they are released: their number. */
+    /** Keeps the conditions for `evaluate` until they are released; returns their number. */
     public long hold() { return Evaluation.hold(conditions, session); }
 
-    /** The conditions that a row's values settle, the lowest of the plan first. */
+    /** The conditions that depend only on a row's values, the lowest in the plan first. */
     List ownConditions() { return Decision.ownOf(bottomFirst()); }
 
-    /** The conditions in SQL, whatever order Spark gave them; the tests for NULL, which it adds, are the last. */
+    /** The conditions in SQL, sorted; the tests for NULL that Spark adds are the last. */
     String sortedCondition() {
         List texts = new ArrayList();
         List presence = new ArrayList();
@@ -189,7 +189,7 @@ class PlannedScan {
         return String.join(" AND ", texts);
     }
 
-    /** The members of the conditions in SQL, the lowest of the plan first. */
+    /** The conjuncts of the conditions in SQL, the lowest in the plan first. */
     private List members() {
         List texts = new ArrayList();
         for (Expression member : ScalaInterop.members(bottomFirst())) {
@@ -204,7 +204,7 @@ class PlannedScan {
         return reversed;
     }
 
-    /** A condition in SQL, with the columns by their names alone. */
+    /** A condition in SQL, with unqualified column names. */
     static String text(Expression condition) {
         return ScalaInterop.holdsPlan(condition) ? OVER_SUBQUERY : ((Expression) condition.transform(new Replacement() {
             Object of(Object node) {
@@ -215,9 +215,9 @@ class PlannedScan {
     }
 }
 
-/** A scan of a table format in a plan, with the conditions that reach it: of a query that is planned for advice alone. */
+/** A scan of a table format in a plan, with its pushed conditions, for a query that is planned only for advice. */
 class PlannedTable {
-    static final ThreadLocal recording = new ThreadLocal(); // a List of PlannedTable, while scans of files are recorded too
+    static final ThreadLocal recording = new ThreadLocal(); // a List of PlannedTable, in addition to PlannedScan's
 
     private final DataSourceV2Relation relation;
     private final List conditions;
@@ -227,7 +227,7 @@ class PlannedTable {
         this.conditions = conditions;
     }
 
-    /** The scans of table formats in an analysed plan that conditions reach. */
+    /** The scans of table formats in an analysed plan with pushed conditions. */
     static List of(LogicalPlan analysed, SparkSession session) {
         List recorded = new ArrayList();
         recording.set(recorded);
@@ -245,7 +245,7 @@ class PlannedTable {
         }
     }
 
-    /** Has it one of these columns? They are of one mention of a table in a query. */
+    /** True if it has one of these columns, given by the ids of one use of a table in a query. */
     boolean has(Set columns) {
         for (Object column : ScalaInterop.list(relation.output())) {
             if (columns.contains(((AttributeReference) column).exprId())) {
@@ -255,7 +255,7 @@ class PlannedTable {
         return false;
     }
 
-    /** As JSON the condition in SQL, and the question as the bridge parses it, without number and datasets. */
+    /** As JSON: the condition in SQL, and the request as the bridge parses it, without number and datasets. */
     String summary(SparkSession session) throws Exception {
         List texts = new ArrayList();
         for (Expression member : ScalaInterop.members(conditions)) {

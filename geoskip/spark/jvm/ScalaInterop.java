@@ -18,7 +18,7 @@ import scala.collection.immutable.Nil$;
 import @Seq@;
 import scala.runtime.AbstractPartialFunction;
 
-/** Small bridges between Scala's collections and Java's. */
+/** Conversions between Scala's collections and Java's, and other helpers for Scala classes. */
 public class ScalaInterop {
     public static List list(scala.collection.Iterable items) {
         List found = new ArrayList();
@@ -84,7 +84,7 @@ public class ScalaInterop {
         return expression.containsPattern(TreePattern.PLAN_EXPRESSION());
     }
 
-    /** Conditions, of each AND its members. */
+    /** The conjuncts of conditions. */
     static List members(List conditions) {
         List found = new ArrayList();
         for (Expression condition : conditions) {
@@ -97,7 +97,7 @@ public class ScalaInterop {
         return found;
     }
 
-    /** Adds a plan to those met, unless one of them reads the same. */
+    /** Adds a plan to those met; false if one of them has the same result. */
     static boolean isNew(QueryPlan plan, List met) {
         for (QueryPlan other : met) {
             if (other.sameResult(plan)) {
@@ -115,7 +115,7 @@ public class ScalaInterop {
         return String.join(" AND ", texts);
     }
 
-    /** The filters that need no subquery's answer: those that a listing can go by at any time. */
+    /** The filters without subqueries, which a listing can use at any time. */
     static Seq fixed(Seq filters) {
         List fixed = new ArrayList();
         for (Expression filter : list(filters)) {
@@ -126,7 +126,7 @@ public class ScalaInterop {
         return seq(fixed);
     }
 
-    /** All files of an index by partition; of a table format's scan, those that its own skipping has left. */
+    /** All files of an index by partition; for a scan of a table format, those that its own skipping keeps. */
     static Seq unpruned(FileIndex index) { return unpruned(index, false); }
 
     /** All files of an index by partition, before anything was skipped. */
@@ -142,7 +142,7 @@ public class ScalaInterop {
         return listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
     }
 
-    /** The URIs of what a file index reads. */
+    /** The URIs of a file index's root paths. */
     static List roots(FileIndex index) {
         List roots = new ArrayList();
         for (Object root : list(index.rootPaths())) {
@@ -151,25 +151,25 @@ public class ScalaInterop {
         return roots;
     }
 
-    /** The root that a file index reads, the first of several. */
+    /** The root path of a file index as text; the first one, if there are several. */
     static String rootOf(FileIndex index) {
         List roots = list(index.rootPaths());
         return roots.isEmpty() ? "" : roots.get(0) + (roots.size() > 1 ? " and " + (roots.size() - 1) + " more" : "");
     }
 
-    /** A relation with another file index and table, whatever further fields this Spark's has. */
+    /** A relation with another file index and table; other fields depend on Spark's version and are copied. */
     static Object relocated(LogicalRelation relation, FileIndex index, Option table) {
         return relocated(relation, index, table, ((HadoopFsRelation) relation.relation()).options(), null);
     }
 
-    /** The same files found by another index. */
+    /** The same relation with another file index. */
     static HadoopFsRelation relocated(HadoopFsRelation old, FileIndex index) {
         return new HadoopFsRelation(
                 index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(), old.options(),
                 old.sparkSession());
     }
 
-    /** The same read with other options, and with a further column of the records that could not be parsed, if named. */
+    /** As above with other options, and with an additional column for malformed records if `bad` names one. */
     static Object relocated(
             LogicalRelation relation, FileIndex index, Option table, scala.collection.immutable.Map options,
             String bad) {
@@ -197,7 +197,7 @@ public class ScalaInterop {
         return relation.makeCopy(fields);
     }
 
-    /** Reader options with some replaced, whatever the case of their names. */
+    /** Reader options with some replaced, ignoring the case of their names. */
     static scala.collection.immutable.Map options(scala.collection.immutable.Map old, String value, String... names) {
         scala.collection.immutable.Map options = old;
         for (String name : names) {
@@ -228,9 +228,9 @@ public class ScalaInterop {
     private ScalaInterop() {}
 }
 
-/** A function from some nodes of a tree to those that stand in their place. */
+/** A partial function from nodes of a tree to their replacements. */
 abstract class Replacement extends AbstractPartialFunction {
-    /** What stands in a node's place; null for the node itself. */
+    /** The replacement of a node; null to keep the node. */
     abstract Object of(Object node);
 
     public boolean isDefinedAt(Object node) { return of(node) != null; }

@@ -23,22 +23,22 @@ import scala.Option;
 import scala.collection.immutable.Nil$;
 import @Seq@;
 
-/** What one scan of files read, and what it could have. */
+/** The files that one scan read, and those that it could have read. */
 class ScanFacts {
     private static final int BYTES_A_FILE = 600; // of a listing
     final SparkSession session;
     final boolean enabled;
-    private FileIndex location; // null of a scan that finds its files itself: see TableScanFacts
-    private GeoskipFileIndex index; // the same, null where it is another's
+    private FileIndex location; // null for a scan that finds its files itself: see TableScanFacts
+    private GeoskipFileIndex index; // the same, null if it is not geoskip's
     private Seq partitionFilters = (Seq) Nil$.MODULE$;
     private Seq dataFilters = (Seq) Nil$.MODULE$;
     private long readFiles;
     private long readBytes;
-    private boolean isCounted; // do these say which files were read?
+    private boolean isCounted; // true if these numbers are exact
     private String reason;
     private List kept;
     private List all;
-    private long unknown = -1; // files that no metadata know, counted once
+    private long unknown = -1; // number of files without metadata, counted once
 
     ScanFacts(SparkSession session) {
         this.session = session;
@@ -57,7 +57,7 @@ class ScanFacts {
         this(scan.relation().location(), scan.partitionFilters(), scan.dataFilters(), session);
         readFiles = metric(scan, "numFiles");
         readBytes = metric(scan, "filesSize");
-        // files that are reached twice are read twice, and one file each; what a later run read besides is in no metric
+        // a file below two roots is read twice but counts once; additional files of a later run are in no metric
         isCounted = ScalaInterop.list(location.rootPaths()).size() == 1 && !(scan instanceof WatchedScan.FileSourceScanExec
                 && ((WatchedScan.FileSourceScanExec) scan).hasReadMore());
         reason = index != null ? null : SupportedRelations.reason(scan.relation());
@@ -69,7 +69,7 @@ class ScanFacts {
                 + "; Spark's own readers of files (spark.sql.sources.useV1SourceList) can skip";
     }
 
-    /** The facts of a scan that will not run any more: what it has not read by now it does not read. */
+    /** The facts of a scan that will not run again: if it has read no files by now, it reads none. */
     ScanFacts finished() {
         if (readFiles == 0) {
             kept = new ArrayList();
@@ -103,7 +103,7 @@ class ScanFacts {
         return kept;
     }
 
-    /** Is this a dynamic partition filter whose values are there? */
+    /** True for a dynamic partition filter with available values. */
     private static boolean answered(Expression filter) {
         if (filter instanceof InSubqueryExec) {
             return ((InSubqueryExec) filter).values().isDefined();
@@ -112,7 +112,7 @@ class ScanFacts {
         return children.size() == 1 && answered((Expression) children.get(0));
     }
 
-    /** A partition filter over the partition's values. */
+    /** A partition filter bound to the partition's values. */
     private Object bound(Expression filter) {
         final String[] names = location.partitionSchema().fieldNames();
         return filter.transform(new Replacement() {
@@ -143,17 +143,17 @@ class ScanFacts {
         return all;
     }
 
-    /** The files without those that are reached a second time, as by two globs. */
+    /** The files without duplicates, as from two globs. */
     private List distinct(List files) {
         return ScalaInterop.list(location.rootPaths()).size() == 1 ? files : new ArrayList(new LinkedHashSet(files));
     }
 
-    /** The files of the whole listing that the decision's clauses speak about: see Decision. */
+    /** The files of the whole listing to which the decision's clauses apply: see Decision. */
     public String listed() {
         return index == null ? "" : index.decision.listed(ScalaInterop.list(ScalaInterop.whole(index.original)));
     }
 
-    /** Totals, predicate and reasons as JSON; without a path in it. */
+    /** Totals, predicate and reasons as JSON, without the paths of files. */
     public String summary() { return json().toString(); }
 
     Json json() {
@@ -170,10 +170,10 @@ class ScanFacts {
                 .with("report", Json.raw(decision.reply));
     }
 
-    /** What was decided; null where nothing was. */
+    /** The decision, or null. */
     Decision decision() { return index == null ? null : index.decision; }
 
-    /** What Spark filters the rows by, in words. */
+    /** The filters of Spark's scan as text. */
     String filter() {
         List all = ScalaInterop.list(partitionFilters);
         all.addAll(ScalaInterop.list(dataFilters));
@@ -187,7 +187,7 @@ class ScanFacts {
                 executed ? readBytes : ScalaInterop.length(kept())};
     }
 
-    /** Is this a planned scan? By what was decided, else by its files, or the partitions that Spark took of them. */
+    /** True if this is the execution of a planned scan: by its decision, else by its roots or partitions below them. */
     boolean isOf(PlannedScan scan) {
         if (index != null) {
             return index.original == scan.original && index.decision.conditions.equals(scan.conditions);
@@ -204,10 +204,10 @@ class ScanFacts {
         return true;
     }
 
-    /** Is it a scan of a table format of which nothing was decided, so that its conditions have to be looked for? */
+    /** True for a scan of a table format without a decision, so that its conditions must be determined. */
     boolean isUndecided() { return false; }
 
-    /** What such a scan's conditions are, as JSON: those of the planned table that has its columns; null without one. */
+    /** The conditions of such a scan as JSON: those of the planned table with its columns, or null. */
     String conditionAmong(List planned) throws Exception { return null; }
 
     synchronized long unknown() {
@@ -217,7 +217,7 @@ class ScanFacts {
         return unknown;
     }
 
-    /** Why a scan that geoskip did not touch was left so. */
+    /** The reason why a scan was left alone. */
     String reason() {
         if (reason == null) {
             reason = reason(ScalaInterop.list(location.rootPaths()));
@@ -225,7 +225,7 @@ class ScanFacts {
         return reason;
     }
 
-    /** Why nothing was decided on a scan that geoskip may touch. */
+    /** The reason why there is no decision on a supported scan. */
     String reason(List roots) {
         if (!enabled) {
             String value = session.sessionState().conf().getConfString(SupportedRelations.ENABLED, "false");
@@ -240,7 +240,7 @@ class ScanFacts {
                 : "no filter of the query reaches its files";
     }
 
-    /** Does Spark filter the rows by what geoskip would have been asked about? */
+    /** True if Spark's scan has filters that geoskip could have used. */
     private boolean isFiltered() {
         for (Object filter : ScalaInterop.list(dataFilters)) {
             if (!ScalaInterop.holdsPlan((Expression) filter)) {
@@ -253,8 +253,8 @@ class ScanFacts {
     String root() { return ScalaInterop.rootOf(location); }
 
     /**
-     * The rows of the kept files that satisfy the conditions which reached them, to be read anew; null
-     * where that cannot be told: without conditions, or where one is over a subquery.
+     * The rows of the kept files that satisfy the pushed conditions, to be read again; null without conditions, or if
+     * one is over a subquery.
      */
     public Dataset matching() {
         List conditions = decision() == null ? new ArrayList() : decision().conditions;
@@ -271,7 +271,7 @@ class ScanFacts {
 
     public long keptBytes() { return amounts()[3]; }
 
-    /** The files of the listing, and as many as take the space of the decision. */
+    /** The memory of the listing and of the decision, as a number of listed files. */
     long weigh(IdentityHashMap met) {
         if (index == null) {
             return met.put(location, Boolean.TRUE) == null ? readFiles : 0;
@@ -280,7 +280,7 @@ class ScanFacts {
         return files + (met.put(index.decision, Boolean.TRUE) == null ? index.decision.bytes / BYTES_A_FILE : 0);
     }
 
-    /** The index that skipped files for a query; null where none did. */
+    /** The index that skipped files for a query, or null. */
     GeoskipFileIndex skipping() {
         return index == null || index.decision instanceof Chosen ? null : index;
     }

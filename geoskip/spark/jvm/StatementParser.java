@@ -32,28 +32,28 @@ import scala.Function1;
 import scala.runtime.AbstractFunction2;
 
 /**
- * A session's parser that knows the statements on skipping indexes (geoskip/statements) and leaves all else, errors
- * included, to the parser that the session had: Spark's, or that of Delta, Iceberg or another extension.
+ * A session's parser that handles the statements on skipping indexes (geoskip/statements) and passes everything else,
+ * including errors, to the parser that the session had: Spark's, or that of Delta, Iceberg or another extension.
  *
- * It is a proxy of all interfaces of the other parser, so that it fits every Spark and is what an extension takes its
- * own parser for. A statement becomes a command of Spark's own, which runs once, when Spark executes it. It is the
- * whole plan: a server of Spark Connect would run a command below a projection twice.
+ * It is a proxy for all interfaces of the other parser, so that it works with every Spark, and with extensions that
+ * cast the parser to their own interface. A statement becomes a command of Spark, which runs once, when Spark executes
+ * it. It is the whole plan, since a Spark Connect server would run a command below a projection twice.
  */
 class StatementParser implements InvocationHandler {
     private static volatile Pattern statements = Pattern.compile("(?!)");
 
-    private static volatile SparkSession shared; // whose functions all sessions have
+    private static volatile SparkSession shared; // the session with functions for all sessions
 
     private final SparkSession session;
     private final ParserInterface parser;
-    private SparkSession given; // whose functions this session has
+    private SparkSession given; // the session with functions that this one has got
 
     private StatementParser(SparkSession session, ParserInterface parser) {
         this.session = session;
         this.parser = parser;
     }
 
-    /** Takes in how statements begin. */
+    /** Sets the pattern for the beginning of statements. */
     static void recognise(String pattern) { statements = Pattern.compile(pattern); }
 
     static void share(SparkSession session) { shared = session; }
@@ -81,8 +81,8 @@ class StatementParser implements InvocationHandler {
     }
 
     /**
-     * Puts one in the place of a live session's parser, once. Where Java or this Spark refuses, spark.sql stays as it
-     * is, and the answer is the sentence that says so; else it is null.
+     * Replaces the parser of a running session, once. If Java or this Spark does not allow it, spark.sql is not
+     * changed, and the result is a message about this; else it is null.
      */
     static String install(SparkSession session) {
         SessionState state = session.sessionState();
@@ -119,7 +119,7 @@ class StatementParser implements InvocationHandler {
         }
     }
 
-    /** An error that Java lets through a proxy: of those that it checks Spark's interfaces declare few. */
+    /** An error that a Java proxy may throw: Spark's interfaces declare few checked exceptions. */
     private static Throwable throwable(Throwable error, Method method) {
         boolean passes = error instanceof RuntimeException || error instanceof Error;
         for (Class declared : method.getExceptionTypes()) {
@@ -128,7 +128,7 @@ class StatementParser implements InvocationHandler {
         return passes ? error : new IllegalArgumentException(error.getMessage(), error);
     }
 
-    /** Registers the functions of one session in another that has none of the name. */
+    /** Registers the functions of one session in another, except those with existing names. */
     private static void takeFunctions(FunctionRegistry theirs, FunctionRegistry own) {
         for (FunctionIdentifier name : ScalaInterop.list(theirs.listFunction())) {
             if (!own.functionExists(name)) {
@@ -151,14 +151,14 @@ class StatementParser implements InvocationHandler {
     }
 }
 
-/** Spark's builder of the parser, for sessions that are made later. */
+/** Spark's builder of the parser, for sessions that are created later. */
 class StatementParserBuilder extends AbstractFunction2 {
     public Object apply(Object session, Object parser) {
         return StatementParser.over((SparkSession) session, (ParserInterface) parser);
     }
 }
 
-/** Spark's command of a runner's rows, with columns of their own, which stay the same. */
+/** Spark's command for an external runner, but with the columns of the statement, which have fixed ids. */
 class StatementCommand extends ExternalCommandExecutor {
     private final String ddl;
     private final Seq columns;
@@ -173,12 +173,12 @@ class StatementCommand extends ExternalCommandExecutor {
 
     public Seq output() { return columns; }
 
-    public LogicalPlan clone() { return this; } // it has no state, and what is above it refers to its columns
+    public LogicalPlan clone() { return this; } // it has no state, and nodes above it refer to its columns
 
-    /** Spark makes one to compare a plan with those of a session's cached data. */
+    /** Spark creates copies to compare a plan with those of cached data. */
     public TreeNode makeCopy(Object[] arguments) { return new StatementCommand(command(), ddl, columns); }
 
-    /** The rows, whose JSON Spark parses in the driver, without a job. */
+    /** The rows, parsed from JSON by Spark in the driver, without a job. */
     public Seq run(org.apache.spark.sql.SparkSession session) {
         String[] rows = runner().executeCommand(command(), CaseInsensitiveStringMap.empty());
         return ScalaInterop.seq(session.createDataset(Arrays.asList(rows), Encoders.STRING())
@@ -187,7 +187,7 @@ class StatementCommand extends ExternalCommandExecutor {
     }
 }
 
-/** Lets Python carry out a statement, in the session that runs it; the rows are JSON. */
+/** Runs a statement by Python in the current session; the rows are JSON. */
 class StatementRunner implements ExternalCommandRunner {
     private static final Map running = new ConcurrentHashMap(); // sessions by number
     private static final AtomicLong numbers = new AtomicLong();
@@ -205,7 +205,7 @@ class StatementRunner implements ExternalCommandRunner {
 
     static SparkSession session(long number) { return (SparkSession) running.get(Long.valueOf(number)); }
 
-    /** What Python answers below a first line that says what it is; an error is thrown, with its place in the text. */
+    /** Python's answer after its first line, which is its kind; throws an error with its position in the text. */
     static String answer(String request, String expected) {
         String answer;
         try {
@@ -213,7 +213,7 @@ class StatementRunner implements ExternalCommandRunner {
         } catch (Exception failure) {
             throw new IllegalStateException("geoskip's Python process does not answer: " + failure, failure);
         }
-        String[] parts = answer.split("\n", 2); // of no rows the first line alone
+        String[] parts = answer.split("\n", 2); // without rows there is only the first line
         String rest = parts.length < 2 ? "" : parts[1];
         if (!parts[0].equals(expected)) {
             throw new IllegalArgumentException(rest);

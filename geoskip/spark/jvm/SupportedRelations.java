@@ -14,7 +14,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.StructField;
 
-/** What geoskip touches: relations of exactly these classes, and nothing derived from them. */
+/** The relations that geoskip supports: those of exactly these classes, without subclasses. */
 class SupportedRelations {
     static final List SETTINGS = Arrays.asList(
             "spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive",
@@ -32,7 +32,7 @@ class SupportedRelations {
     static final String ENABLED = "spark.geoskip.enabled";
     private static final List OFF = Arrays.asList("false", "no", "off", "0");
 
-    /** What readers take from Hadoop's configuration where the session does not set it. */
+    /** Settings that readers take from Hadoop's configuration if the session does not set them. */
     private static final List OF_HADOOP =
             Arrays.asList("orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension",
                     "mapreduce.input.linerecordreader.line.maxlength");
@@ -55,7 +55,7 @@ class SupportedRelations {
                 && reason((HadoopFsRelation) relation.relation()) == null;
     }
 
-    /** What a condition is above of, where it ends at a node; null at an aggregate, which HAVING always is above of. */
+    /** Name of a node at which a condition ends; null for an aggregate, since HAVING always ends there. */
     static String barrier(LogicalPlan node) {
         if (node instanceof Aggregate) {
             return null;
@@ -66,7 +66,7 @@ class SupportedRelations {
         return node instanceof Sample ? "SAMPLE" : node instanceof CollectMetrics ? "observe()" : node.nodeName();
     }
 
-    /** Why a relation is left alone, or null. */
+    /** The reason why a relation is left alone, or null. */
     static String reason(HadoopFsRelation files) {
         String problem = TableFormat.problem(files.location().getClass().getName());
         if (problem != null) {
@@ -95,7 +95,7 @@ class SupportedRelations {
         return null;
     }
 
-    /** Why the dataset of a handle cannot be indexed, or null. */
+    /** The reason why the dataset of a handle cannot be indexed, or null. */
     static String reasonOfDataset(HadoopFsRelation files) {
         TableFormat format = TableFormat.of(files.location());
         return format == null ? reason(files) : format.reasonOfTable(files);
@@ -123,7 +123,7 @@ class SupportedRelations {
         return found;
     }
 
-    /** geoskip's own settings that a session has set. */
+    /** geoskip's settings that are set in a session. */
     static Json own(SQLConf conf) {
         Json found = new Json();
         for (scala.Tuple2 set : ScalaInterop.list(conf.getAllConfs())) {
@@ -134,7 +134,7 @@ class SupportedRelations {
         return found;
     }
 
-    /** What a relation is read under: format, options, settings, what columns read where a file lacks them, field ids. */
+    /** The environment of a relation: format, options, settings, defaults of columns missing in files, field ids. */
     static Json environment(HadoopFsRelation files, Map session) {
         Json settings = new Json();
         settings.putAll(session);
@@ -142,7 +142,7 @@ class SupportedRelations {
         for (StructField column : files.dataSchema().fields()) {
             String name = column.name().toLowerCase(Locale.ROOT);
             String ids = byId ? column.metadata().json() + column.dataType().json() : "";
-            if (ids.contains("\"parquet.field.id\"")) { // then Parquet's columns are not found by their names
+            if (ids.contains("\"parquet.field.id\"")) { // then Parquet columns are found by id, not by name
                 settings.put("field id of " + name, ids);
             }
             if (column.metadata().contains("EXISTS_DEFAULT")) {
@@ -154,8 +154,8 @@ class SupportedRelations {
     }
 
     /**
-     * Spark's settings that the session has set to another value than their default, as JSON, in order; of those that
-     * fall back on others, and of those that Spark does not define, all that are set.
+     * Spark's settings with other values than their defaults in this session, as sorted JSON. Settings that fall back
+     * to others, and those that Spark does not define, are included whenever they are set.
      */
     private static String changed(SQLConf conf) {
         TreeMap found = new TreeMap();
@@ -172,17 +172,17 @@ class SupportedRelations {
     }
 
     private static String setting(SQLConf conf, String key) {
-        if (SQLConf$.MODULE$.getConfigEntry(key) == null) { // Spark would throw, which takes long
+        if (SQLConf$.MODULE$.getConfigEntry(key) == null) { // Spark would throw, which is slow
             return conf.getConfString(key, null);
         }
         try {
-            return conf.getConfString(key); // its default where it is not set
+            return conf.getConfString(key); // the default if it is not set
         } catch (java.util.NoSuchElementException unknown) {
             return null;
         }
     }
 
-    /** May columns be found by their position? In ORC files written by Hive, for one. */
+    /** True if columns may be found by position, for example in ORC files written by Hive. */
     static boolean byPosition(HadoopFsRelation files) {
         String format = files.fileFormat().getClass().getName();
         return format.matches(".*\\.(CSV|Json|Text|Orc)FileFormat");

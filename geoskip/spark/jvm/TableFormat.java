@@ -8,16 +8,17 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A table format whose relations find their files by indexes of the format's own, such as Delta's.
+ * A table format with its own file indexes, such as Delta's.
  *
- * A subclass names the format's classes, so it is compiled apart, where these are there (geoskip/spark/session.py), and
- * what it needs is public. Where there is none, relations with such an index are left alone, with the reason.
+ * A subclass uses the format's classes. So it is compiled separately, if these exist (geoskip/spark/session.py), and
+ * its dependencies in geoskip are public. Without a subclass, relations with such an index are left alone, with a
+ * reason.
  */
 public abstract class TableFormat {
     private static final List formats = new CopyOnWriteArrayList();
-    private static final ConcurrentHashMap problems = new ConcurrentHashMap(); // by the beginning of classes' names
+    private static final ConcurrentHashMap problems = new ConcurrentHashMap(); // by the prefix of class names
 
-    /** Takes a format in, in place of an older one of the same class. */
+    /** Adds a format, and clears the reason why it was missing. */
     public static void add(TableFormat format) {
         problems.remove(format.packageName());
         formats.add(format);
@@ -25,10 +26,10 @@ public abstract class TableFormat {
 
     static boolean isEmpty() { return formats.isEmpty(); }
 
-    /** Says why there is none for the classes of a package. */
+    /** Records the reason why there is no format for the classes of a package. */
     static void missing(String packageName, String reason) { problems.put(packageName, reason); }
 
-    /** The format that an index is of, null for Spark's own. */
+    /** The format of a file index, or null. */
     static TableFormat of(FileIndex index) {
         for (TableFormat format : formats) {
             if (format.owns(index)) {
@@ -38,7 +39,7 @@ public abstract class TableFormat {
         return null;
     }
 
-    /** Why there is no format for an object of some class; null where nothing is known. */
+    /** The recorded reason why there is no format for a class, or null. */
     static String problem(String className) {
         for (Object packageName : problems.keySet()) {
             if (className.startsWith((String) packageName)) {
@@ -48,58 +49,58 @@ public abstract class TableFormat {
         return null;
     }
 
-    /** An index of kept files in the form that the scan of its relation needs. */
+    /** An index of kept files in the form that is needed by the scan of its relation. */
     static FileIndex narrowed(GeoskipFileIndex kept) {
         TableFormat format = of(kept.inner);
         return format == null ? kept : format.narrow(kept);
     }
 
-    /** The format's name, for people and in metadata. */
+    /** The format's name in messages and in metadata. */
     public abstract String name();
 
-    /** The beginning of the names of the format's classes. */
+    /** The prefix of the names of the format's classes. */
     public abstract String packageName();
 
     public abstract boolean owns(FileIndex index);
 
-    /** Why no file is left out of a query's scan of this relation, null where files may be. */
+    /** The reason why no file of a query's scan of this relation may be skipped, or null. */
     public abstract String reasonOfScan(HadoopFsRelation files);
 
-    /** Why a relation is left alone whose files are not read by some class, else null. */
+    /** The reason why a relation is left alone if its files are not read by the `known` class, else null. */
     public static String reasonOfReader(HadoopFsRelation files, String known) {
         String reader = files.fileFormat().getClass().getName();
         return reader.equals(known) ? null : "left alone: geoskip does not know the file format " + reader;
     }
 
-    /** Why the table of a relation cannot be indexed, null where it can. */
+    /** The reason why the table of a relation cannot be indexed, or null. */
     public abstract String reasonOfTable(HadoopFsRelation files);
 
     /**
-     * The files of an index by partition. Of a scan those that the format's own skipping has left, unless the whole
-     * version of the table is wanted; of a table those of the latest version.
+     * The files of an index by partition: for a scan, those that the format's own skipping keeps, or with `whole` all
+     * of the version; for a table, those of the latest version.
      */
     public abstract List directories(FileIndex index, boolean whole);
 
     /**
-     * The paths of files that the latest version of a table has no more, as far as the log still names them: older versions
-     * have them, and may be read or restored.
+     * The paths of files that only older versions of a table have, as far as the log still names them: these versions
+     * may be read or restored.
      */
     public abstract List removed(FileIndex table);
 
-    /** The index of a table, held to its latest version: what is listed is then what a build reads, whoever commits. */
+    /** The index of a table, pinned to its latest version, so that a build reads the listed files despite commits. */
     public abstract FileIndex pinned(FileIndex table);
 
-    /** The same scan without the files that are skipped. */
+    /** The same scan without the skipped files. */
     public FileIndex narrow(GeoskipFileIndex kept) { return kept; }
 
-    /** What an index of `narrow` was made of; null for another one. */
+    /** The geoskip index from which `narrow` created an index; null for other indexes. */
     public GeoskipFileIndex narrowing(FileIndex index) { return null; }
 
-    /** The columns with their names in the files in each field's metadata, under `physicalKey`; null where names are those. */
+    /** The schema with the names in files in each field's metadata, under `physicalKey`; null if names are the same. */
     public StructType mappedSchema(HadoopFsRelation files) { return null; }
 
     public String physicalKey() { return ""; }
 
-    /** Are columns found by ids in the files, which may have any names? */
+    /** True if columns in files are found by ids, and may have any names. */
     public boolean findsById(HadoopFsRelation files) { return false; }
 }

@@ -18,38 +18,38 @@ import org.apache.spark.sql.types.StructType;
 import org.slf4j.LoggerFactory;
 
 /**
- * A scan of a table format that lists and reads its files itself, by DataSource V2: what geoskip has to know of it.
+ * A scan of a table format with DataSource V2, which lists and reads its files itself.
  *
- * A format's class is compiled on its own, where the format is on the class path, so that what it uses is public.
- * A data file of such a table never changes: path, size and a number of when it was added identify it.
+ * A format's class is compiled separately, if the format is on the class path, so that its dependencies are public. A
+ * data file of such a table never changes: path, size and the sequence number of its addition identify it.
  */
 public abstract class TableScan {
-    private static volatile DataSourceV2Format format; // the only one that there is; null where it is not on the class path
+    private static volatile DataSourceV2Format format; // there is only one; null if it is not on the class path
 
-    /** Under which a field's metadata have its lasting name. */
+    /** The key of a field's lasting name in its metadata. */
     public static final String LASTING_NAME = "geoskip.name";
 
-    public String reason; // why the scan is left alone; null where it may be narrowed
+    public String reason; // why the scan is left alone; null if files may be skipped
     public String root; // the URI of the table's folder
-    public List files = new ArrayList(); // of TableFile: those that the format's own skipping has left
+    public List files = new ArrayList(); // of TableFile: those that the format's own skipping keeps
     public final Map fieldIds = new LinkedHashMap(); // by the lasting names of columns in lower case
-    public Decision made; // null where nothing was decided
+    public Decision made; // null if there is none
 
-    /** The numbers of the files that a scan reads by now: filters at run time may have left out some. */
+    /** The numbers of the files that a scan reads now, after runtime filters. */
     public abstract BitSet read(Scan scan);
 
-    /** Finds the files. */
+    /** Lists the files. */
     public abstract void plan() throws Exception;
 
-    /** The files and the bytes of the table's whole version. */
+    /** The number and the bytes of all files of the table's version. */
     public abstract long[] totals();
 
-    /** The URIs of the files of the table's whole version. */
+    /** The URIs of all files of the table's version. */
     public abstract List allPaths();
 
     static void add(DataSourceV2Format added) { format = added; }
 
-    /** What is known of a scan; null where no format knows it. */
+    /** The TableScan of a scan, or null if it is not one of the format. */
     static TableScan of(Scan scan, Table table) {
         try {
             return format == null ? null : format.scan(scan, table);
@@ -61,7 +61,7 @@ public abstract class TableScan {
         return null;
     }
 
-    /** Is there a scan in a plan of a table with metadata? */
+    /** True if a plan has a scan of a table with metadata. */
     static boolean concerns(LogicalPlan plan, SparkSession session) {
         for (Object leaf : format == null ? Collections.emptyList() : ScalaInterop.list(plan.collectLeaves())) {
             if (leaf instanceof DataSourceV2Relation && !datasets((DataSourceV2Relation) leaf, session).isEmpty()) {
@@ -71,7 +71,7 @@ public abstract class TableScan {
         return false;
     }
 
-    /** The datasets with metadata of the table whose scan may be narrowed. */
+    /** The datasets with metadata of a relation's table. */
     private static List datasets(DataSourceV2Relation relation, SparkSession session) {
         String root = format == null ? null : format.root(relation.table());
         return root == null ? Collections.emptyList()
@@ -79,8 +79,8 @@ public abstract class TableScan {
     }
 
     /**
-     * A relation whose scan will read the files that may hold a matching row; the relation itself where it is left alone.
-     * Spark has not given the format its filters yet: all of them are still in the plan.
+     * The relation with a table that reads only files that may have a matching row, or the relation itself. At this
+     * time Spark has not yet pushed filters to the format: all of them are still in the plan.
      */
     static LogicalPlan narrowed(
             DataSourceV2Relation relation, List conditions, List barriers, GeoskipRule rule, SparkSession session)
@@ -99,7 +99,7 @@ public abstract class TableScan {
         return (LogicalPlan) ScalaInterop.with(relation, 0, format.narrowed(relation.table(), decision));
     }
 
-    /** What an index must know of the table that a relation reads, as JSON; null where no format knows it. */
+    /** The facts on a relation's table that an index needs, as JSON; null if it is not a table of the format. */
     static String relation(DataSourceV2Relation relation, Map session) throws Exception {
         TableScan table = table(relation, false);
         String problem = table == null ? TableFormat.problem(relation.table().getClass().getName()) : null;
@@ -110,7 +110,7 @@ public abstract class TableScan {
                 .with("names", new Names(relation).inFiles()).with("byId", true).toString();
     }
 
-    /** The columns of a relation with their lasting names, null where these are their names. */
+    /** The columns of a relation with their lasting names; null if these are the current names. */
     static StructType lastingNames(DataSourceV2Relation relation) {
         try {
             TableScan table = table(relation, false);
@@ -147,7 +147,7 @@ public abstract class TableScan {
         return format.only(relation, paths);
     }
 
-    /** What the table is read under: see SupportedRelations. */
+    /** The environment of the table: see SupportedRelations. */
     Json environment(Map session) {
         Json settings = new Json();
         settings.putAll(session);
@@ -157,22 +157,22 @@ public abstract class TableScan {
         return new Json().with("format", format()).with("options", new Json()).with("settings", settings);
     }
 
-    /** The format's name, for people. */
+    /** The format's name in messages. */
     public abstract String name();
 
-    /** The same as metadata record it. */
+    /** The format's name in metadata. */
     public abstract String format();
 
     /**
-     * The columns with names that stay when they are renamed, and that no later column has, in each field's metadata; null
-     * where these are their names.
+     * The columns with lasting names in each field's metadata: these do not change when columns are renamed, and no
+     * later column has them. Null if they are the current names.
      */
     public abstract StructType lastingNames(StructType columns) throws Exception;
 
-    /** The lasting names of the columns of whose values each file of the table has one, by which the format leaves out files. */
+    /** The lasting names of identity partition columns, by which the format itself prunes files. */
     public abstract List partitionColumns() throws Exception;
 
-    /** The URIs of files that the latest version of the table has no more, and an older one has. */
+    /** The URIs of files that only older versions of the table have. */
     public abstract List removed() throws Exception;
 }
 
@@ -180,7 +180,7 @@ public abstract class TableScan {
 public class TableFile {
     public final String path; // its URI
     public final long size;
-    public final long time; // a number of when it was added
+    public final long time; // the sequence number of its addition
 
     public TableFile(String path, long size, long time) {
         this.path = path;
@@ -189,20 +189,20 @@ public class TableFile {
     }
 }
 
-/** A table format whose scans are those of DataSource V2. */
+/** A table format with DataSource V2 scans. */
 public abstract class DataSourceV2Format {
-    /** The URI of a table's folder; null for a table whose scans are left alone, or of another format. */
+    /** The URI of a table's folder; null for an unsupported table, or of another format. */
     public abstract String root(Table table);
 
-    /** The same table, with scans that read the files which a decision keeps. */
+    /** The same table, with scans that read the files that a decision keeps. */
     public abstract Table narrowed(Table table, Decision decision) throws Exception;
 
-    /** What a planned scan reads, or why it was left alone; null for a scan of another format. */
+    /** The files of a planned scan, or the reason why it was left alone; null for a scan of another format. */
     public abstract TableScan scan(Scan scan, Table table) throws Exception;
 
-    /** The whole table that a relation reads, or why it cannot be indexed; null for one of another format. */
+    /** The whole table of a relation, or the reason why it cannot be indexed; null for another format. */
     public abstract TableScan table(DataSourceV2Relation relation, boolean anew) throws Exception;
 
-    /** The same relation over some of the table's files, with all the rows that they hold, deleted ones too. */
+    /** The same relation over some of the table's files, with all of their rows, including deleted ones. */
     public abstract LogicalPlan only(DataSourceV2Relation relation, Set paths) throws Exception;
 }

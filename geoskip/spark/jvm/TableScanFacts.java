@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 
-/** What a scan of a table format read that lists its files itself, and what it could have. */
+/** The files that a scan of a table format with DataSource V2 read, and those that it could have read. */
 class TableScanFacts extends ScanFacts {
     private final TableScan table;
     private final Scan scan;
@@ -66,7 +66,7 @@ class TableScanFacts extends ScanFacts {
         return table.made == null && table.reason == null && MetadataLocator.datasets(roots, session).isEmpty();
     }
 
-    /** The files that are read by now, since filters at run time may leave out more of them than planning did. */
+    /** The files that are read now, since runtime filters may prune more of them than planning did. */
     private List read() {
         BitSet numbers = table.read(scan);
         List read = new ArrayList();

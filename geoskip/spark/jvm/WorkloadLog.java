@@ -22,12 +22,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The conditions of the queries that a session has planned while spark.geoskip.workload is `on` or `literals`, and has
- * run: the newest different ones, with how often they were run and what they read.
+ * The conditions of executed queries that a session has planned while spark.geoskip.workload was `on` or `literals`:
+ * the newest distinct ones, with the number of runs and the files and bytes read.
  *
- * A condition is kept as its shape alone, without a literal (geoskip/advisor/condition_text.py), unless literals are
- * allowed. Then its expressions are kept too, so that it can be planned again over the same files read anew; no listing
- * and no plan is.
+ * Only the shape of a condition is kept, without literals (geoskip/advisor/condition_text.py), unless literals are
+ * enabled. Then its expressions are kept too, so that it can be planned again over a new listing of the files. No
+ * listing and no plan is kept.
  */
 class WorkloadLog {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
@@ -40,8 +40,8 @@ class WorkloadLog {
     private long numbered;
 
     /**
-     * Where the scans of the query that this thread plans are recorded, null where the session keeps none. Literals are
-     * kept as it wants now: by the time the query ends that may change.
+     * The list for the scans of the query that this thread plans; null if the log is off. The setting for literals is
+     * stored now, since it may change before the query ends.
      */
     static List recorded(SQLConf conf) {
         String text = conf.getConfString("spark.geoskip.workload", "off").trim().toLowerCase(Locale.ROOT);
@@ -54,7 +54,7 @@ class WorkloadLog {
         return planned.recorded;
     }
 
-    /** Takes in what a query read, if that was wanted when it was planned; in the thread of Spark's listeners. */
+    /** Adds the scans of a query, if the log was on when it was planned; called in the thread of Spark's listeners. */
     void consider(QueryExecution execution, PlanFacts facts) {
         QueryDecisions planned = QueryDecisions.of(execution.tracker());
         if (planned.recorded == null) {
@@ -64,17 +64,17 @@ class WorkloadLog {
             List left = new ArrayList(facts.scans());
             for (PlannedScan scan :
                     PlannedScan.in(execution.optimizedPlan(), planned.recorded, execution.sparkSession())) {
-                ScanFacts read = null; // of a scan that a plan has twice, as in a filter of partitions, one read the files
+                ScanFacts read = null; // of equal scans, as in a dynamic partition filter, the one that read files
                 for (ScanFacts other : left) {
                     if (other.isOf(scan) && (read == null || other.amounts()[2] > read.amounts()[2])) {
                         read = other;
                     }
                 }
-                if (left.remove(read)) { // else it is the same as another one, or was not needed any more
+                if (left.remove(read)) { // else it equals another one, or was not executed
                     add(scan, read.amounts(), planned.keepsLiterals);
                 }
             }
-        } catch (Exception failure) { // a log is not worth a query
+        } catch (Exception failure) { // a query must not fail because of the log
             LOG.debug("geoskip could not log the conditions of a query", failure);
         } catch (LinkageError unfit) {
             LOG.debug("geoskip could not log the conditions of a query", unfit);
@@ -113,7 +113,7 @@ class WorkloadLog {
         return Geoskip.ask("shape " + new Json().with("conditions", written), ANSWER_MS);
     }
 
-    /** The conditions as JSON, the one seen last at the end. */
+    /** The conditions as JSON, in order of the last run. */
     synchronized String json() {
         List found = new ArrayList();
         for (SeenCondition one : seen.values()) {
@@ -122,7 +122,7 @@ class WorkloadLog {
         return Json.text(found);
     }
 
-    /** The condition with a number of `json`, null where newer ones have taken its room. */
+    /** The condition with a number of `json`; null if it was dropped for newer ones. */
     synchronized SeenCondition seen(long number) {
         for (SeenCondition one : seen.values()) {
             if (one.number == number) {
@@ -133,15 +133,15 @@ class WorkloadLog {
     }
 }
 
-/** What is told of a condition, and where literals are kept its expressions. */
+/** The log entry of a condition, with its expressions if literals are kept. */
 class SeenCondition {
     private static final int LONGEST = 2000;
     final Json told;
     final long number;
     private final long[] amounts = new long[4]; // see ScanFacts: sums over the runs
     private long count;
-    private List conditions; // the lowest of the plan first
-    private Names names; // of columns, by the ids that the conditions have
+    private List conditions; // the lowest in the plan first
+    private Names names; // of columns, by their ids in the conditions
 
     SeenCondition(String root, String text, long number) {
         this.number = number;
@@ -150,7 +150,7 @@ class SeenCondition {
                 .with("first", System.currentTimeMillis());
     }
 
-    /** Takes in a run; the scan is null without its literals. */
+    /** Adds a run; the scan is null if literals are not kept. */
     void add(long[] read, PlannedScan scan) {
         for (int i = 0; i < read.length; i++) {
             amounts[i] += read[i];
@@ -163,7 +163,7 @@ class SeenCondition {
                 .with("read", scan == null ? null : reader(scan));
     }
 
-    /** Format, options, schema and roots, or the table. */
+    /** The format, options, schema and roots of a scan, and its table if any. */
     private static Json reader(PlannedScan scan) {
         HadoopFsRelation files = (HadoopFsRelation) scan.relation.relation();
         Object format = files.fileFormat();
@@ -175,7 +175,7 @@ class SeenCondition {
                 .with("table", table == null ? null : ((CatalogTable) table).identifier().quotedString());
     }
 
-    /** The scan of a frame that reads the files anew. Spark says so where it has not got all columns any more. */
+    /** The scan of a frame over the current files. Spark raises an error if it lacks some columns. */
     PlannedScan over(Dataset frame) {
         final Map columns = new HashMap();
         LogicalPlan plan = frame.queryExecution().analyzed();
