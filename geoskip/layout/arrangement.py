@@ -1,7 +1,7 @@
 """Arrangements: layouts fitted to a sample, which give each row its key and its file.
 
-An arrangement is a value without Spark: it is pickled to the workers that write files, and tells what-if in which file
-a sampled row would be. Which file a row goes to never decides what a query returns, only how many files it reads.
+An arrangement does not depend on Spark: it is pickled to the workers that write files, and the what-if analysis uses it
+to assign sampled rows to files. The file of a row never changes the result of a query, only the number of files read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort
 
 _MOST_BITS_A_COLUMN = 14
 _SLACK = 0.2
-"""Share of a file by which cuts along a curve may move, so that files are whole cells of it where that is near."""
+"""Share of a file by which cuts along a curve may move to the next boundary between large cells of the curve."""
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
@@ -34,11 +34,11 @@ class Arrangement:
     layout, files
         The specification, and the number of files.
     are_geometries
-        For each expression, whether its values are geometries, whose centres count.
+        For each expression, True if its values are geometries, which are ordered by their centres.
     columns
-        The ranks of each dimension.
+        The value ranks of each dimension.
     bits
-        Bits of a rank.
+        The bits of a rank.
     order
         The cells of a k-d tree, the order of lexical keys, or None for a curve.
     cuts
@@ -70,23 +70,23 @@ class Arrangement:
         layout
             The specification.
         sample
-            The values of the sampled rows, one Arrow array an expression; a geometry is (E)WKB.
+            The values of the sampled rows, one Arrow array per expression; a geometry is (E)WKB.
         files
-            The number of files, each of which gets about the same number of rows. Where the sample is all rows, and
-            they are no fewer than files, the numbers of rows differ by one at most, but for a k-d tree.
+            The number of files, which get about equal numbers of rows. If the sample is all rows, and there are at
+            least as many rows as files, the numbers of rows differ by at most one, except for a k-d tree.
         ties
-            A number of each row that decides between rows of equal keys, such as a hash of all its columns; the same
-            row must have the same number later. By default rows of equal keys are divided as they come.
+            A number for each row that breaks ties between equal keys, such as a hash of all columns; a row must have
+            the same number in later calls. By default rows with equal keys are divided in input order.
         groups
-            The partition of each row, from 0: no file has rows of two. Each has files in proportion to its rows, one
-            at least.
+            The partition of each row, from 0; a file has rows of one partition only. Each partition gets files in
+            proportion to its rows, at least one.
 
         Raises
         ------
         InvalidSpecificationError
-            For no files, no rows, or arrays that are not one an expression.
+            For no files, no rows, or a wrong number of arrays.
         UnsupportedColumnError
-            For values that have no order.
+            For types without an order.
         """
         if files < 1:
             raise InvalidSpecificationError(f"{layout} needs a file at least to write to, got {files} files")
@@ -129,13 +129,14 @@ class Arrangement:
 
     @property
     def needs_ties(self) -> bool:
-        """True where what breaks ties decides on a row's file."""
+        """True if ties are needed to assign rows to files."""
         return self.cuts.needs_ties
 
     def keys(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """A key of each row, int64, ascending in the order of the layout.
+        """Return an int64 key for each row, ascending in the order of the layout.
 
-        Rows of a lexical order that no cut parts have equal keys; of a k-d tree the leaf counts first.
+        In a lexical order, rows between two sampled rows have equal keys; in a k-d tree, rows are ordered by leaf
+        first.
         """
         return pa.array(self.keys_and_files(columns)[0])
 
@@ -147,16 +148,17 @@ class Arrangement:
         groups: Ints | None = None,
         turns: Ints | None = None,
     ) -> Ints:
-        """The number of each row's file, from 0.
+        """Return the number of each row's file, from 0.
 
         Parameters
         ----------
         columns
-            The values of the rows, one Arrow array an expression, of the types of the sample.
+            The values of the rows, one Arrow array per expression, with the types of the sample.
         ties, groups
-            As for :meth:`fit`. A partition that the sample lacks has a number above all, and so has its file.
+            As for :meth:`fit`. A partition that is missing in the sample has a number above all others, and so has its
+            file.
         turns
-            ``cuts.new_turns()`` for several calls with rows of one task.
+            Counters from ``cuts.new_turns()``, shared by the calls of one task.
         """
         return self.keys_and_files(columns, ties=ties, groups=groups, turns=turns)[1]
 
@@ -168,7 +170,7 @@ class Arrangement:
         groups: Ints | None = None,
         turns: Ints | None = None,
     ) -> tuple[Ints, Ints]:
-        """The key of each row, and the number of its file.
+        """Return the key of each row, and the number of its file.
 
         Parameters
         ----------
@@ -199,13 +201,13 @@ class Arrangement:
 
 
 def _by_cell(cells: Ints, keys: Ints) -> Ints:
-    """Keys that order by cell first, at the cost of the last bits of the others."""
+    """Return keys that order by cell first and then by key, without its lowest bits."""
     bits = int(cells.max(initial=0)).bit_length()
     return np.asarray(cells << (63 - bits) | keys >> max(0, MOST_BITS + bits - 63), dtype=np.int64)
 
 
 def _shares(rows: Ints, files: int) -> Ints:
-    """Files for groups of so many rows, in proportion; one at least, however few files there are."""
+    """Distribute files to groups in proportion to their rows, at least one each."""
     wanted = rows * files / max(1, int(rows.sum()))
     found = np.maximum(1, np.floor(wanted)).astype(np.int64)
     left = files - int(found.sum())
@@ -215,6 +217,6 @@ def _shares(rows: Ints, files: int) -> Ints:
 
 
 def _spread_ties(rows: int) -> Ints:
-    """Numbers that are spread evenly, whatever the order of the rows."""
+    """Return evenly spread numbers to break ties in input order."""
     with np.errstate(over="ignore"):
         return np.asarray((np.arange(rows, dtype=np.uint64) * np.uint64(_GOLDEN)).view(np.int64) >> 16)

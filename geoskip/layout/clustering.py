@@ -1,18 +1,18 @@
 """Clustering of a column by its files: overlap, depth, and expected files of points and ranges.
 
-Only each file's least and greatest value and its number of rows are known (:class:`FileRanges`). The rows of a file
-are taken to be spread evenly over its range: over its whole numbers, days, or microseconds, or over a continuous range
-of doubles or of the first bytes of strings in which the bounds differ. A file whose ends are one value holds that value
-alone. NULL and NaN are left out, since no bounded range matches them; a file with nothing else has no range, and no
-point or range reads it.
+The input is each file's least and greatest value and its number of rows (:class:`FileRanges`). The rows of a file are
+assumed to be spread evenly over its range: over its whole numbers, days or microseconds, or over a continuous range of
+doubles or of the first bytes in which the bounds of strings differ. A file with equal bounds contains only that value.
+NULL and NaN are left out, since no bounded range matches them; a file with nothing else has no range, and no point or
+range reads it.
 
-Figures are sums over the files, from sorted bounds: O(n log n) for n files. With F the distribution of the rows'
-values, a range that holds the share p of the rows begins at the quantile u, which is uniform in [0, 1 - p]. The file
-from l to h is not read where the range begins above h or ends below l, so the expected number of files read is
+Figures are sums over the files, from sorted bounds: O(n log n) for n files. Let F be the distribution of the rows'
+values. A range that contains the share p of the rows begins at the quantile u, uniform in [0, 1 - p]. The file from l
+to h is not read if the range begins above h or ends below l, so the expected number of files read is
 
     sum over the files of 1 - P(u > F(h)) - P(u + p <= F(l-)).
 
-For p = 0 this is a point drawn from the rows, and the sum is the depth of a value, averaged over the rows.
+For p = 0 the range is a point drawn from the rows, and the sum is the mean depth of a value over the rows.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import units_of
 
 SHARES = (0.0, 0.001, 0.01, 0.1)
-"""Shares of the rows whose expected files are reported; 0 is a point."""
+"""Shares of the rows for which expected files are reported; 0 is a point."""
 _NARROWEST = 1e-200
-"""Share of the line that a file's range must be wide: the density of a narrower one could be infinite."""
+"""The least relative width of a file's range: the density of a narrower one could be infinite."""
 _PAIRS = 1 << 22
-"""Pairs of files that are compared at once."""
+"""The number of pairs of files that are compared at once."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class FileRanges:
     low, high : array of int64
         Ranks of the ends in ``positions``; ``low > high`` for a file without a value.
     positions : array of float64
-        The place of each distinct bound on a line, ascending; open and infinite bounds lie at its ends.
+        The position of each distinct bound on a line, ascending; missing and infinite bounds are at its ends.
     step : float
-        The distance of neighbouring values: 1 for whole numbers, dates, times and booleans, 0 for a continuous type.
+        The distance between adjacent values: 1 for whole numbers, dates, times and booleans, 0 for a continuous type.
     values : array of float64
-        Rows a file that are neither NULL nor NaN; where that is unknown, as many as other files have on average.
+        Rows per file that are neither NULL nor NaN; if unknown, the mean of the other files.
     kind : str
-        The kind of the positions, as of :class:`geoskip.bounds.interval.Interval`, or ``"text"``.
+        The kind of the values, as in :class:`geoskip.bounds.interval.Interval`, or ``"text"``.
     labels : sequence of bytes
         The bounds at the positions, for texts.
     """
@@ -78,11 +78,11 @@ class FileRanges:
         return np.asarray(self.low <= self.high)
 
     def take(self, files: NDArray[Any]) -> FileRanges:
-        """The ranges of some files, given by their numbers or a mask."""
+        """Select files by their numbers or a mask."""
         return replace(self, low=self.low[files], high=self.high[files], values=self.values[files])
 
     def ends(self) -> tuple[Doubles, Doubles]:
-        """Both ends of every file as positions; NaN for a file without a value."""
+        """Return both bounds of every file as positions; NaN for a file without a value."""
         if not len(self.positions):
             nothing = np.full(len(self), np.nan)
             return nothing, nothing
@@ -92,7 +92,7 @@ class FileRanges:
 
 
 def ranges_of(files: Files, name: str) -> FileRanges | None:
-    """Ranges of an expression from the summaries of a MinMax index; None where no file has a summary.
+    """Return the ranges of an expression from the summaries of a MinMax; None if no file has a summary.
 
     Parameters
     ----------
@@ -109,10 +109,10 @@ def ranges_of(files: Files, name: str) -> FileRanges | None:
 
 
 def box_ranges_of(files: Files, index: GeoBox) -> tuple[FileRanges, FileRanges] | None:
-    """Ranges of x and of y from the boxes of a GeoBox; None where no file has a box.
+    """Return the ranges of x and of y from the boxes of a GeoBox; None if no file has a box.
 
-    Rows without a geometry, EMPTY ones and coordinates that are not finite are in no range. A file without a summary
-    has the whole line.
+    NULL and EMPTY geometries and coordinates that are not finite are in no range. A file without a summary has the
+    range of the whole line.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def box_ranges_of(files: Files, index: GeoBox) -> tuple[FileRanges, FileRanges] 
 
 
 def _values_of(files: Files, name: str) -> Doubles:
-    """Rows with a value; those of files without counts are the mean of the others."""
+    """Return the rows with a value per file; the mean for files without counts."""
     (rows, known), (nulls, _), (nans, _) = (counts_of(files, name, field) for field in ("rows", "nulls", "nans"))
     values: Doubles = np.maximum(rows - nulls - nans, 0).astype(np.float64)
     values[~known] = values[known].mean() if known.any() else 1.0
@@ -159,7 +159,7 @@ def _of_numbers(interval: Interval, values: Doubles) -> FileRanges:
 
 
 def _of_texts(texts: ByteStrings, values: Doubles) -> FileRanges:
-    """Ranges of strings or binary: they are placed by eight bytes after the prefix that all bounds share."""
+    """Return ranges of strings or binary, positioned by eight bytes after the common prefix of all bounds."""
     low, high = (end.cast(pa.large_binary()) for end in (texts.low, texts.high))
     distinct = pa.concat_arrays([low, high]).drop_null().unique()
     distinct = distinct.take(pc.sort_indices(distinct))
@@ -172,12 +172,12 @@ def _of_texts(texts: ByteStrings, values: Doubles) -> FileRanges:
     found = _rank_ranges(lows, highs, (low_at, high_at), 0.0, values)
     present = lows <= highs
     ranks = np.unique(np.concatenate([lows[present], highs[present]]))
-    names = [b"", *distinct.to_pylist(), b""]  # open ends have no bound to name
+    names = [b"", *distinct.to_pylist(), b""]  # missing bounds have empty labels
     return replace(found, kind="text", labels=tuple(names[rank + 1] for rank in ranks))
 
 
 def _places(texts: Sequence[bytes]) -> Doubles:
-    """Ascending byte strings as numbers in the same order."""
+    """Map ascending byte strings to numbers in the same order."""
     if not texts:
         return np.zeros(0)
     first, last = texts[0], texts[-1]
@@ -189,7 +189,7 @@ def _places(texts: Sequence[bytes]) -> Doubles:
 
 
 def _rank_ranges(low: Ints, high: Ints, at: tuple[Doubles, Doubles], step: float, values: Doubles) -> FileRanges:
-    """Ranges by order-preserving keys of the ends, and the ends' positions, which may be infinite."""
+    """Return ranges from order-preserving keys of the bounds, and their positions, which may be infinite."""
     present = low <= high
     keys, first, ranks = np.unique(
         np.concatenate([low[present], high[present]]), return_index=True, return_inverse=True
@@ -210,14 +210,14 @@ class Clustering:
     Attributes
     ----------
     files, empty : int
-        The files, and those of them without a value.
+        The number of files, and of those without a value.
     overlap : float
-        The number of other files whose range meets a file's, averaged over the files with a value.
+        The mean number of other files with an overlapping range, over the files with a value.
     deepest : int
-        The most files that hold one point in their ranges.
+        The largest number of files with a common point in their ranges.
     files_read : tuple of float
-        Expected files read of a range that holds each of :data:`SHARES` of the rows; the first is a point, and the
-        mean depth of a value.
+        For each of :data:`SHARES`, the expected files read by a range with this share of the rows; the first is for a
+        point, which is the mean depth of a value.
     """
 
     files: int
@@ -227,13 +227,13 @@ class Clustering:
     files_read: tuple[float, ...]
 
     def ideal(self) -> tuple[float, ...]:
-        """The least files that can hold each of :data:`SHARES` of the rows, if all files had as many."""
+        """Return the least files for each of :data:`SHARES` of the rows if files have equal numbers of rows."""
         count = self.files - self.empty
         return tuple(min(max(1.0, share * count), count) for share in SHARES)
 
 
 def clustering(ranges: FileRanges) -> Clustering:
-    """Overlap, depth and expected files of a column."""
+    """Compute overlap, depth and expected files of a column."""
     present = ranges.take(ranges.present)
     count = len(present)
     if not count:
@@ -245,7 +245,7 @@ def clustering(ranges: FileRanges) -> Clustering:
 
 
 def _count_above(ends: Ints, limits: Ints) -> Ints:
-    """The number of ends above each limit."""
+    """Count the ends above each limit."""
     return np.asarray(len(ends) - np.searchsorted(np.sort(ends), limits, side="right"))
 
 
@@ -257,12 +257,12 @@ def _deepest(ranges: FileRanges) -> int:
 
 
 def _expected_files(below: Doubles, until: Doubles, share: float) -> float:
-    """Expected files that a range with a share of the rows meets; see the module's docstring.
+    """Return the expected files that a range with a share of the rows reads; see the module's docstring.
 
     Parameters
     ----------
     below, until
-        The share of the rows below the low end of each file, and that up to its high end.
+        The shares of the rows below the lower bound of each file, and up to its upper bound.
     share
         The share of the rows in the range, in [0, 1).
     """
@@ -272,12 +272,12 @@ def _expected_files(below: Doubles, until: Doubles, share: float) -> float:
 
 
 def _distribution(ranges: FileRanges) -> tuple[Doubles, Doubles]:
-    """The share of all rows below each file's low end, and up to its high end.
+    """Return the shares of all rows below each file's lower bound, and up to its upper bound.
 
-    The line is cut into the distinct bounds and the gaps between them; within a piece the density is constant.
+    The line is divided into the distinct bounds and the gaps between them, with constant density in each piece.
     """
     most = np.frexp(np.abs(ranges.positions).max(initial=0.0))[1]
-    scale = 2.0 ** min(int(most), 1023)  # so that no width is infinite
+    scale = 2.0 ** min(int(most), 1023)  # so that widths do not overflow
     at, step = ranges.positions / scale, ranges.step / scale
     length = np.zeros(max(2 * len(at) - 1, 1))
     length[::2] = step
@@ -295,10 +295,10 @@ def _distribution(ranges: FileRanges) -> tuple[Doubles, Doubles]:
 
 
 def _sum_weights(starts: Ints, ends: Ints, weights: Doubles, length: int) -> Doubles:
-    """The sum of the weights of the spans ``[start, end)`` over each of some places.
+    """Return, for each place, the sum of the weights of the spans ``[start, end)`` that contain it.
 
-    Spans are split into nodes of a binary tree, so that weights are only ever added: differences of weights that lie
-    many digits apart would leave nothing of the smaller ones.
+    Spans are split into nodes of a binary tree, so that weights are only added: subtracting weights of very different
+    magnitude would cancel the smaller ones.
     """
     size = 1 << max(length - 1, 1).bit_length()
     tree = np.zeros(2 * size)
@@ -319,17 +319,17 @@ def _sum_weights(starts: Ints, ends: Ints, weights: Doubles, length: int) -> Dou
 
 
 def overlapping_files(columns: Sequence[FileRanges], groups: NDArray[Any]) -> Mask:
-    """Files whose box over some columns overlaps the box of a file of another group.
+    """Mark files with a box over some columns that overlaps the box of a file of another group.
 
-    Boxes that share a border alone do not overlap: a sort may cut within one value. NULL is one value below all others
-    for a file that holds nothing else in a column.
+    Boxes that share only a border do not overlap: a sort may cut within one value. A column of a file that contains
+    only NULL has a single value below all others.
 
     Parameters
     ----------
     columns : sequence of FileRanges
         The ranges of the same files in each column.
     groups : array
-        The group of each file: files of one group are in order among themselves.
+        The group of each file; files of one group do not count as overlapping.
     """
     low = np.stack([np.where(each.present, each.low, -1) for each in columns])
     high = np.stack([np.where(each.present, each.high, -1) for each in columns])
@@ -352,7 +352,7 @@ def overlapping_files(columns: Sequence[FileRanges], groups: NDArray[Any]) -> Ma
 
 
 def _cross_another(low: Ints, high: Ints) -> Mask:
-    """Ranges that share more than an end with another one, or both ends."""
+    """Mark ranges that share more than a bound with another range, or that equal another one."""
     single = low == high
     values, counts = np.unique(low[single], return_counts=True)
     same = np.zeros(len(low), dtype=np.int64)
@@ -365,7 +365,7 @@ def _cross_another(low: Ints, high: Ints) -> Mask:
 
 
 def group_numbers(groups: Sequence[object]) -> Ints:
-    """Numbers of groups in the order of their first files; None is a group of its own for each file."""
+    """Number groups in the order of their first files; each None is a separate group."""
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault((at,) if group is None else group, len(numbers)) for at, group in
                      enumerate(groups)], dtype=np.int64)  # fmt: skip

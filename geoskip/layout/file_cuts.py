@@ -1,8 +1,8 @@
 """Cuts of ordered rows into files: equi-depth positions in a sample, for each group of rows.
 
-Rows compare by their key, then by a number that breaks ties, such as a hash of the whole row. Rows that are equal in
-both are divided among files only where the sample has so many that a cut falls among them: by their turn, which the
-caller counts, so that which of equal rows goes where makes no difference.
+Rows are ordered by their key, then by a number that breaks ties, such as a hash of the whole row. Rows that are equal
+in both go to one file, unless the sample has so many of them that a cut falls among them. Then they are assigned to the
+files in turn, by counters that the caller keeps; the rows are equal, so their order does not matter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from geoskip.layout.ranks import Ints
 
 TIE_BITS = 40
-"""The bits of a tie that count, the lower ones."""
+"""The number of lower bits of a tie that are used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +26,17 @@ class FileCuts:
     keys
         The distinct keys at cuts, ascending.
     places
-        Group and place among ``keys`` of the first rows of files, ascending and distinct.
+        Codes of the group and the place among ``keys`` of the first rows of files, ascending and distinct.
     cuts
-        For each file but the first of its group, the place of its first row among ``places`` and its tie.
+        For each file except the first of its group, the code of the place of its first row among ``places`` and its
+        tie.
     shared
-        What cuts fall among equal rows: their place and tie, ascending.
+        The codes of ``cuts`` that fall among equal rows, ascending.
     runs
-        For each of ``shared``, the positions of the equal rows in the sample: first, and after the last.
+        For each of ``shared``, the range of positions of the equal rows in the ordered sample: first, and after the
+        last.
     positions
-        For each cut, its position in the sample.
+        For each cut, its position in the ordered sample.
     """
 
     keys: Ints
@@ -46,21 +48,21 @@ class FileCuts:
 
     @classmethod
     def empty(cls) -> FileCuts:
-        """No cuts: one file."""
+        """Return no cuts: one file."""
         return cls(*[np.empty(0, np.int64)] * 6)
 
     @classmethod
     def fit(cls, groups: Ints, files: Ints, keys: Ints, ties: Ints, *, slack: float = 0.0) -> FileCuts:
-        """Cuts of a sample.
+        """Fit cuts to a sample.
 
         Parameters
         ----------
         groups, keys, ties
-            Of each row: its group from 0, its key, and what breaks ties.
+            For each row, its group from 0, its key, and its number that breaks ties.
         files
             The number of files of each group.
         slack
-            By what share of a file a cut may lie beside its place, so that it falls between larger cells of a curve.
+            The share of a file by which a cut may move, so that it falls between larger cells of a curve.
         """
         ties = _shorten_ties(ties)
         order = np.lexsort((ties, keys, groups))
@@ -89,14 +91,14 @@ class FileCuts:
         return replace(known, cuts=cuts, shared=shared, runs=runs, positions=positions)
 
     def files_of(self, groups: Ints, keys: Ints, ties: Ints, turns: Ints) -> Ints:
-        """The file of each row, numbered by group.
+        """Return the file of each row, numbered by group.
 
         Parameters
         ----------
         groups, keys, ties
-            As for :meth:`fit`; a group that the sample lacks has a number above all.
+            As for :meth:`fit`; a group that is missing in the sample has a number above all others.
         turns
-            For each of ``shared`` the number of such rows so far; updated.
+            For each of ``shared``, the number of such rows so far; updated in place.
         """
         codes = self._codes(self._place_keys(groups, keys), _shorten_ties(ties))
         found = np.searchsorted(self.cuts, codes, "right") + groups
@@ -113,15 +115,15 @@ class FileCuts:
 
     @property
     def needs_ties(self) -> bool:
-        """True where rows of equal keys go to several files."""
+        """True if rows with equal keys go to several files."""
         return bool((self.cuts & ((1 << TIE_BITS) - 1)).any())
 
     def new_turns(self) -> Ints:
-        """Counts for the ``turns`` of a sequence of calls."""
+        """Return counters for the ``turns`` of a sequence of calls."""
         return np.zeros(len(self.shared), np.int64)
 
     def _place_keys(self, groups: Ints, keys: Ints) -> Ints:
-        """Group and place of each key among those at cuts, as a number that orders as they do."""
+        """Encode the group and the place of each key among ``keys`` as one number, in their order."""
         return np.asarray(groups * (2 * len(self.keys) + 1) + _place_among(self.keys, keys), dtype=np.int64)
 
     def _codes(self, placed: Ints, ties: Ints) -> Ints:
@@ -129,7 +131,7 @@ class FileCuts:
 
 
 def _place_among(known: Ints, values: Ints) -> Ints:
-    """The place of values among known ones: 2 i + 1 is the i-th of these, and even numbers lie between."""
+    """Return 2 i + 1 for values equal to the i-th known value, even numbers for values in between."""
     below = np.searchsorted(known, values)
     if not len(known):
         return np.asarray(below, dtype=np.int64)
@@ -137,9 +139,9 @@ def _place_among(known: Ints, values: Ints) -> Ints:
 
 
 def _roundest(lower: Ints, upper: Ints) -> Ints:
-    """The number in (lower, upper] with the most zero bits at its end; anything where there is none."""
+    """Return the number in (lower, upper] with the most trailing zero bits; any number if it is empty."""
     bits = np.frexp(np.maximum(lower ^ upper, 1).astype(np.float64))[1].astype(np.int64) - 1
-    bits -= (lower ^ upper) >> bits == 0  # the nearest double may be a power of two above
+    bits -= (lower ^ upper) >> bits == 0  # the conversion to double may round up to a power of two
     return np.asarray((upper >> bits) << bits)
 
 

@@ -1,10 +1,11 @@
 """Cells of a k-d tree (Bentley, 1975), fitted to the ranks of a sample.
 
-A cell that is to hold n files is cut in two near its middle, in the dimension and at the place after which a point on
-one column, drawn from the rows, reads the fewest rows: those of each side by the share of all rows that lie within its
-bounds, summed over the dimensions. A value is never divided, so a heavy value stands alone as soon as that pays. A cut
-that leaves the files of a side 40 % from the mean is taken where there is no other, and none that leaves them twice as
-large: such a cell keeps its files, rows that the dimensions hardly tell apart.
+A cell for n files is cut in two near its middle. The dimension and the place of the cut minimise the expected rows read
+by a point query on one column, with the point drawn from the rows: the rows of each side times the share of all rows
+within its bounds, summed over the dimensions. A cut never divides rows with one value, so a frequent value gets its own
+cell if that reduces the rows read. Cuts that leave the rows per file on both sides within 40 % of the mean are
+preferred. Cuts that differ from it by more than 100 % are not made: such a cell, with rows that the dimensions hardly
+distinguish, is divided into its files by keys and ties.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from geoskip.layout.ranks import Ints
 
 _EVEN = 0.4
 _UNEVEN = 1.0
-"""How far the rows a file of a side may be from the mean of all files, as a share of it: aimed at, and at most."""
+"""The relative deviation of a side's rows per file from the mean of all files: the target and the limit."""
 _FEW = 16
-"""Files of a cell that may be cut between any two of them."""
+"""Up to this number of files, a cut between any two files is considered."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +31,12 @@ class KDCells:
     Attributes
     ----------
     dimensions, cuts, lower, upper
-        By node: the dimension, the least rank of the upper side, and the nodes below; ``-1 - c`` is the cell c.
+        For each node, the dimension, the least rank of the upper side, and the two child nodes; ``-1 - c`` is the cell
+        c.
     roots
-        By group: its first node or cell.
+        For each group, its root node or cell.
     files
-        By cell: its number of files. Cells are numbered by group, and in the order of the tree.
+        For each cell, its number of files. Cells are numbered by group, and in the order of the tree.
     """
 
     dimensions: Ints
@@ -46,7 +48,7 @@ class KDCells:
 
     @classmethod
     def fit(cls, ranks: Ints, groups: Ints, files: Ints) -> KDCells:
-        """Cells for a sample.
+        """Fit trees to a sample.
 
         Parameters
         ----------
@@ -68,7 +70,7 @@ class KDCells:
         return cls(dimensions, cuts, lower, upper, np.array(roots), np.array(growing.files))
 
     def of(self, ranks: Ints, groups: Ints) -> Ints:
-        """The cell of each row; arguments as for :meth:`fit`."""
+        """Return the cell of each row; arguments as for :meth:`fit`."""
         where = self.roots[groups]
         rows = np.flatnonzero(where >= 0)
         while len(rows):
@@ -83,23 +85,23 @@ class _Growing:
     """The nodes and cells of trees under construction."""
 
     def __init__(self, ranks: Ints) -> None:
-        is_narrow = ranks.max(initial=0) < 1 << 16  # numpy sorts 16 bits by radix
+        is_narrow = ranks.max(initial=0) < 1 << 16  # numpy uses radix sort for 16 bits
         self.ranks: Any = ranks.astype(np.uint16) if is_narrow else ranks
         self.shares = [np.concatenate([[0], np.cumsum(np.bincount(column))]) / len(column) for column in ranks]
         self.nodes: list[tuple[int, int, int, int]] = []
         self.files: list[int] = []
 
     def add(self, rows: Ints, files: int, mean: float) -> int:
-        """Add the tree of some rows.
+        """Add the tree for some rows.
 
         Parameters
         ----------
         rows
             Positions of the sampled rows.
         files
-            The number of files that they are for.
+            The number of files for these rows.
         mean
-            The rows that a file has in the whole tree.
+            The mean rows per file in the whole tree.
 
         Returns
         -------
@@ -120,7 +122,7 @@ class _Growing:
         return number
 
     def _cut(self, rows: Ints, files: int, mean: float) -> tuple[int, int, int] | None:
-        """The dimension, the cut and the files below it; None where the rows are not to be told apart."""
+        """Return the dimension, the cut and the files of its lower side; None if no cut is good enough."""
         best: tuple[float, float, int, int, int] | None = None
         for dimension, column in enumerate(self.ranks):
             order = rows[np.argsort(column[rows], kind="stable")]
@@ -138,16 +140,16 @@ class _Growing:
         return None if best is None or best[0] > _UNEVEN else best[2:]
 
     def _read_share(self, box: _Box) -> float:
-        """The points on one column that read a box, as a share of the rows, summed over the columns."""
+        """Return the share of point queries on one column that read a box, summed over the columns."""
         return float(sum(below[high + 1] - below[low] for below, low, high in zip(self.shares, *box, strict=True)))
 
 
 _Box = tuple[list[int], list[int]]
-"""The least and the greatest ranks of some rows, by dimension."""
+"""The least and the greatest rank of some rows in each dimension."""
 
 
 def _boxes(ordered: Ints, places: list[int]) -> list[tuple[_Box, _Box]]:
-    """The boxes of the rows before and from each place, by those between two places.
+    """Return the boxes of the rows before each place, and of the rows from it.
 
     >>> _boxes(np.array([[1, 5, 7], [4, 2, 2]]), [1])
     [(([1, 4], [1, 4]), ([5, 2], [7, 2]))]
@@ -162,15 +164,15 @@ def _boxes(ordered: Ints, places: list[int]) -> list[tuple[_Box, _Box]]:
 
 
 def _is_point(box: _Box) -> bool:
-    """True where all rows of a box are equal."""
+    """True if all rows of a box have equal ranks."""
     return box[0] == box[1]
 
 
 def _lower_files(at: int, upper: int, is_lower_equal: bool, is_upper_equal: bool, files: int, mean: float) -> int:
-    """The number of files of a cut's lower side.
+    """Return the number of files of a cut's lower side.
 
-    It is the side's share, and less for equal rows, which are read as a whole anyway. Neither side has more files
-    than rows, where there are enough of these.
+    It is proportional to its rows, or less for equal rows, which are read together anyway. Neither side gets more files
+    than rows, if there are enough rows.
     """
     most = (1 + _EVEN) * mean
     n: float = files * at / (at + upper)
@@ -182,7 +184,7 @@ def _lower_files(at: int, upper: int, is_lower_equal: bool, is_upper_equal: bool
 
 
 def _near_the_middle(ordered: Ints, files: int) -> list[int]:
-    """Places between distinct values, ascending, next to where files may end."""
+    """Return places between distinct values, ascending, next to possible ends of files."""
     half, step = files // 2, max(1, files // 8)
     ends = range(1, files) if files <= _FEW else (half - step, half - 1, half, half + 1, half + step)
     middles = ordered[[min(round(len(ordered) * end / files), len(ordered) - 1) for end in ends]]

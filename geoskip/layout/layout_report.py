@@ -1,9 +1,9 @@
 """Reports on the layout of a dataset: clustering of each column, and files out of order.
 
-*In order* are files whose boxes over the layout's columns do not overlap, and files that one write has arranged: the
-boxes of a curve's pieces may overlap though no row of one piece lies between rows of another. Spark names the files of
-one write by a common id, which the metadata record for the writes that arranged their rows. Files of different
-partitions, which are different folders, never overlap.
+Files are *in order* if their boxes over the layout's columns do not overlap, or if one write arranged them: the boxes
+of consecutive pieces of a curve may overlap although the pieces do not. Spark puts a common id into the names of the
+files of one write, and the metadata record the ids of writes that arranged their rows. Files of different partitions
+(folders) never overlap.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 WRITES = "writes"
 """The member of a recorded layout that lists the ids of the writes that arranged their rows."""
 OTHERS = "others"
-"""The member of a recorded layout with the ids of writes that arranged some partitions by another, by its text."""
+"""The member of a recorded layout with other layouts of some partitions: the ids of their writes, by layout text."""
 RECORDED_SIZE = "file_size"
-"""The member of a recorded layout with the bytes of a file, which a rewrite without a size of its own keeps."""
+"""The member of a recorded layout with the file size in bytes, the default of later rewrites."""
 _OF_A_WRITE = re.compile(r"^part-\d+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _PARTITIONS_SHOWN = 12
 
 
 def write_of(path: str) -> str | None:
-    """Id of the Spark write that a file is of, by its name; None for other names.
+    """Return the id of the Spark write in a file's name; None for other names.
 
     >>> write_of("day=1/part-00003-0b6ea0d2-3c1c-4c4b-9d6a-8a3a5b2f1c11-c000.snappy.parquet")
     '0b6ea0d2-3c1c-4c4b-9d6a-8a3a5b2f1c11'
@@ -59,18 +59,18 @@ def write_of(path: str) -> str | None:
 
 
 def mean_size(sizes: Collection[int]) -> int:
-    """The mean size of files in bytes, at least 1."""
+    """Return the mean size of files in bytes, at least 1."""
     return max(1, sum(sizes) // max(1, len(sizes)))
 
 
 def with_writes(layout: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """The JSON of a layout with the ids of the writes of some files added to its own."""
+    """Add the ids of the writes of some files to the JSON of a layout."""
     arranged = {*layout.get(WRITES, ()), *(write_of(path) for path in paths)} - {None}
     return {**layout, WRITES: sorted(arranged)}
 
 
 def writes_in(recorded: Mapping[str, Any], layout: str) -> list[str]:
-    """The ids of the writes that arranged rows by a layout: the recorded one, or that of some partitions.
+    """Return the ids of the writes that used a layout: the recorded one, or one of some partitions.
 
     >>> recorded = {"kind": "sort", "expressions": ["a"], "writes": ["1"], "others": {"sort(b)": ["2"]}}
     >>> writes_in(recorded, "sort(a)"), writes_in(recorded, "sort(b)"), writes_in({}, "sort(b)")
@@ -82,7 +82,7 @@ def writes_in(recorded: Mapping[str, Any], layout: str) -> list[str]:
 
 
 def partition_of(path: str) -> str:
-    """Folder of a file, relative as its path is; empty for a file in the dataset's own folder.
+    """Return the folder of a file's relative path; empty for a file in the dataset's root folder.
 
     >>> partition_of("day=1/hour=2/a.parquet"), partition_of("a.parquet")
     ('day=1/hour=2', '')
@@ -91,16 +91,16 @@ def partition_of(path: str) -> str:
 
 
 def out_of_order(ranges: Sequence[FileRanges], paths: Sequence[str], writes: Sequence[str]) -> np.ndarray[Any, Any]:
-    """Mask of the files that overlap others of their partition in all columns of a layout.
+    """Mark the files that overlap others of their partition in all columns of a layout.
 
     Parameters
     ----------
     ranges : sequence of FileRanges
-        The ranges of the files in each column; with none, all files of a partition overlap.
+        The ranges of the files in each column; without ranges, all files of a partition overlap.
     paths : sequence of str
         The paths of the files.
     writes : sequence of str
-        The ids of the writes that have arranged their rows, whose files do not overlap each other.
+        The ids of the writes that arranged their rows; files of one write do not overlap each other.
     """
     arranged = set(writes)
     of_write = [write_of(path) for path in paths]
@@ -113,14 +113,14 @@ def out_of_order(ranges: Sequence[FileRanges], paths: Sequence[str], writes: Seq
 
 @dataclass(frozen=True)
 class LayoutOverlap:
-    """Files that overlap others of their dataset's layout."""
+    """Counts of files that overlap others in the columns of the dataset's layout."""
 
     files: int
     overlapping: int
     columns: tuple[str, ...]
-    """Columns of the layout whose bounds are known; with fewer columns more files overlap."""
+    """Columns of the layout with known bounds; fewer columns give more overlap."""
     unarranged: int = 0
-    """Files that overlap and that no recorded write has arranged, such as appended ones."""
+    """Overlapping files that no recorded write arranged, such as appended ones."""
 
     @classmethod
     def of(
@@ -131,11 +131,11 @@ class LayoutOverlap:
         Parameters
         ----------
         flags, paths
-            The result of :func:`out_of_order`, and the paths that it is for.
+            The result of :func:`out_of_order`, and the paths of the files.
         writes
-            The ids of the writes that have arranged their rows.
+            The ids of the writes that arranged their rows.
         columns
-            The columns whose bounds are known; without any the flags do not count.
+            The columns with known bounds; without any, the flags are ignored.
         """
         found = [path for path, is_out in zip(paths, flags, strict=True) if is_out] if columns else []
         arranged = set(writes)
@@ -157,7 +157,7 @@ class LayoutOverlap:
 
 
 def recorded_overlap(header: Header, files: FileMetadata) -> LayoutOverlap | None:
-    """Overlap of a dataset's files by the summaries of its snapshot; None without a recorded layout.
+    """Return the overlap of files from the summaries of a snapshot; None without a recorded layout.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def recorded_overlap(header: Header, files: FileMetadata) -> LayoutOverlap | Non
 
 
 def layout_name(layout: Mapping[str, Any]) -> str:
-    """A recorded layout as text; empty where none is recorded.
+    """Return a recorded layout as text; empty without one.
 
     >>> layout_name({"kind": "zorder", "expressions": ["lng", "lat"]})
     'zorder(lng, lat)'
@@ -191,7 +191,7 @@ def layout_name(layout: Mapping[str, Any]) -> str:
 
 
 def stored_ranges(files: FileMetadata, index: object) -> dict[str, FileRanges]:
-    """Ranges by the text of the column, of an index that stores bounds; none of other indexes."""
+    """Return the ranges of an index with bounds, by text of the column; empty for other indexes."""
     if isinstance(index, MinMax):
         ranges = ranges_of(files, str(index))
         return {} if ranges is None else {index.expr: ranges}
@@ -212,15 +212,15 @@ class LayoutReport:
     dataset : str
         The dataset.
     layout : str
-        The recorded layout, such as ``zorder(lng, lat)``; empty where none is recorded.
+        The recorded layout, such as ``zorder(lng, lat)``; empty without one.
     files, rows, bytes : int
         The files listed, their rows, and their size.
     columns : mapping
         The figures of each column, over all files.
     overlap : LayoutOverlap, optional
-        The files that overlap others of the layout; None where none is recorded.
+        The overlap of files in the layout's columns; None without a recorded layout.
     partitions : mapping
-        The figures of each column within each partition, by the partition's folder; empty where there are none.
+        The figures of each column within each partition, by the partition's folder; empty without partitions.
     notes : tuple of str
         Columns without figures, with the reason.
     """
@@ -267,7 +267,7 @@ class LayoutReport:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Figures, ready for JSON; ``files_read`` by the share of the rows, 0 for a point."""
+        """Return the figures as a dict for JSON; ``files_read`` by share of the rows, 0 for a point."""
 
         def figures(columns: Mapping[str, Clustering]) -> dict[str, Any]:
             return {
@@ -383,7 +383,7 @@ _HEADS = ("column", "overlap", "deepest", "point", *(f"{100 * share:g} %" for sh
 
 
 def _number(value: float) -> str:
-    """A figure with three digits that count.
+    """Format a figure with three significant digits.
 
     >>> _number(1.0), _number(17.234), _number(256.4), _number(0.0)
     ('1.00', '17.2', '256', '0')

@@ -1,13 +1,13 @@
 """Equi-depth ranks: the values of a column as whole numbers of a few bits, chosen by a sample.
 
-A rank is the path to the value in a tree over the sample's distinct values, which at every level are cut where the
-weights of both sides are most even. Each bit so tells as many rows apart as it can: of values in equal numbers the
-ranks are quantiles, a heavy value stands alone after few bits, and of two values one has the leading bit 0 and the
-other 1, however seldom it is. Strings need no prefix of their own: only the order of values counts.
+A rank is the path to the value in a binary tree over the sample's distinct values, which is cut at every level so that
+both sides have nearly equal weights. So each bit distinguishes as many rows as possible: ranks of equally frequent
+values are quantiles, a frequent value has its own node after few bits, and of two distinct values one has the leading
+bit 0 and the other 1, however rare it is. Only the order of values matters, so strings need no special prefix handling.
 
-*Monotone*: values in Spark's order have ranks in that order, those that the sample lacks too. A value's rank is that of
-the greatest cut that is not above it, so that distinct values between two cuts share a rank. NULL is the lowest,
--0.0 equals 0.0, NaN is the highest.
+*Monotone*: ranks preserve Spark's order of values, also for values that are missing in the sample. The rank of a value
+is that of the greatest cut not above it, so distinct values between two cuts share a rank. NULL is the lowest, -0.0
+equals 0.0, NaN is the highest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from geoskip.errors import UnsupportedColumnError
 
 Ints: TypeAlias = NDArray[np.int64]
 Sortable: TypeAlias = "NDArray[Any] | pa.Array"
-"""Values without NULL that sort as Spark's do: an array of numpy's, or binary or decimals of Arrow's."""
+"""Values without NULL that sort as in Spark: a numpy array, or an Arrow array of binary or decimals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class ColumnRanks:
     Attributes
     ----------
     cuts
-        The values where the rank changes, ascending and distinct.
+        The values at which the rank changes, ascending and distinct.
     ranks
         The rank of NULL, then that of each cut.
     """
@@ -46,7 +46,7 @@ class ColumnRanks:
 
     @classmethod
     def fit(cls, sample: pa.Array, bits: int) -> ColumnRanks:
-        """Ranks of ``bits`` bits that are even on a sample (one Arrow array, NULL included).
+        """Fit ranks of ``bits`` bits to a sample, balanced by weight (one Arrow array, NULL included).
 
         Raises UnsupportedColumnError for a type whose values have no order.
         """
@@ -62,15 +62,15 @@ class ColumnRanks:
 
     @classmethod
     def exact(cls, values: pa.Array) -> ColumnRanks:
-        """Ranks that tell each of some values from what is below and above it.
+        """Return ranks that distinguish each of the given values from smaller and greater ones.
 
-        NULL is 0, the i-th of the distinct values 2 i + 2, and what lies between two of them the odd number between.
+        NULL is 0, the i-th distinct value is 2 i + 2, and values between two of them have the odd number in between.
         """
         cuts, _ = _distinct(sortable(values)[0])
         return cls(cuts, np.empty(0, np.int64))
 
     def of(self, column: pa.Array) -> Ints:
-        """The rank of each value."""
+        """Return the rank of each value."""
         values, is_null = sortable(column)
         found = _positions(self.cuts, values, "right")
         if not len(self.ranks):
@@ -89,9 +89,9 @@ class ColumnRanks:
 
 
 def dimensions(columns: Sequence[pa.Array], are_geometries: Sequence[bool]) -> list[pa.Array]:
-    """The columns with two in place of each geometry: x and y of the centre of its box.
+    """Replace each geometry column by two: x and y of the centres of the boxes.
 
-    A geometry is (E)WKB; an empty one, and bytes that are none, have no centre and are NULL.
+    A geometry is (E)WKB; the centre of an empty one, and of invalid bytes, is NULL.
     """
     found: list[pa.Array] = []
     for column, is_geometry in zip(columns, are_geometries, strict=True):
@@ -106,7 +106,7 @@ def dimensions(columns: Sequence[pa.Array], are_geometries: Sequence[bool]) -> l
 
 
 def is_geometry(sample: pa.Array) -> bool:
-    """True for binary values that all are (E)WKB, at least one of them."""
+    """True for binary values that are all (E)WKB, with at least one value."""
     if not (pa.types.is_binary(sample.type) or pa.types.is_large_binary(sample.type)):
         return False
     present = sample.drop_null()
@@ -117,7 +117,7 @@ def is_geometry(sample: pa.Array) -> bool:
 
 
 def sortable(column: pa.Array | pa.ChunkedArray) -> tuple[Sortable, NDArray[np.bool_]]:
-    """The values without NULL in a form that sorts as Spark's do, and a mask of the NULLs.
+    """Return the values without NULL in a form that sorts as in Spark, and a mask of the NULLs.
 
     Raises UnsupportedColumnError for a type whose values have no order, such as a map.
     """
@@ -151,7 +151,7 @@ def sortable(column: pa.Array | pa.ChunkedArray) -> tuple[Sortable, NDArray[np.b
 
 
 def _distinct(values: Sortable) -> tuple[Sortable, Ints]:
-    """The distinct values, ascending, with their counts."""
+    """Return the distinct values, ascending, with their counts."""
     if isinstance(values, np.ndarray):
         return np.unique(values, return_counts=True)
     encoded = values.dictionary_encode()
@@ -161,15 +161,15 @@ def _distinct(values: Sortable) -> tuple[Sortable, Ints]:
 
 
 def _positions(cuts: Sortable, values: Sortable, side: Literal["left", "right"]) -> Ints:
-    """The number of cuts below each value, or not above it (``right``)."""
+    """Count the cuts below each value (``left``), or not above it (``right``)."""
     if isinstance(values, np.ndarray):
         found = np.searchsorted(np.asarray(cuts), values, side)
         return np.asarray(found, dtype=np.int64)
-    if not isinstance(cuts, pa.Array):  # of a sample that was all NULL
+    if not isinstance(cuts, pa.Array):  # from a sample with only NULL
         return np.zeros(len(values), np.int64)
     encoded = values.dictionary_encode()
     distinct = encoded.dictionary.cast(cuts.type)
-    parts = [cuts, distinct] if side == "right" else [distinct, cuts]  # the sort is stable: of equal ones the first
+    parts = [cuts, distinct] if side == "right" else [distinct, cuts]  # the stable sort keeps the order of equal values
     order = pc.array_sort_indices(pa.concat_arrays(parts)).to_numpy()
     start = len(cuts) if side == "right" else 0
     is_value = (order >= start) & (order < start + len(distinct))
@@ -179,7 +179,7 @@ def _positions(cuts: Sortable, values: Sortable, side: Literal["left", "right"])
 
 
 def _balanced_codes(weights: Ints, bits: int) -> Ints:
-    """Ascending codes of ``bits`` bits, each of which halves the weight that those before it left."""
+    """Return ascending codes of ``bits`` bits, where each bit halves the weight of a node."""
     above = np.concatenate([[0], np.cumsum(weights)])
     codes = np.zeros(len(weights), np.int64)
     starts, ends = np.zeros(1, np.int64), np.full(1, len(weights))
@@ -206,9 +206,9 @@ _LONG = 64
 
 
 def _shorten_cuts(cuts: pa.Array) -> pa.Array:
-    """The cuts, long ones ending with the first byte that tells them from the one before.
+    """Shorten long cuts to the first byte that differs from the cut before.
 
-    A shortened cut lies above the cut before and not above the value that it comes from.
+    A shortened cut is above the cut before, and not above its own value.
     """
     if not pa.types.is_large_binary(cuts.type) or (pc.max(pc.binary_length(cuts)).as_py() or 0) <= _LONG:
         return cuts

@@ -1,11 +1,10 @@
 """Sort keys of rows for all layouts but the k-d tree: int64, from ranks (dimensions, rows).
 
-On a curve each rank has ``bits`` bits.
-The Z-order key interleaves the bits, those of the first dimension first (Morton, 1966); two rows compare as by the
-dimension in which their ranks differ in the most significant bit. The Hilbert key is computed by Skilling's algorithm
-("Programming the Hilbert curve", AIP Conf. Proc. 707, 2004), on all rows at once: consecutive keys are cells that
-differ by one step in one dimension. The lexical key is the place of a row among rows of a sample, compared column by
-column.
+On a curve each rank has ``bits`` bits. The Z-order key interleaves the bits, those of the first dimension first
+(Morton, 1966); the order of two rows is that of the dimension in which their ranks differ in the most significant bit.
+The Hilbert key is computed by Skilling's algorithm ("Programming the Hilbert curve", AIP Conf. Proc. 707, 2004), on all
+rows at once: consecutive keys are cells that differ by one step in one dimension. The lexical key is the place of a row
+among rows of a sample, compared column by column.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ import pyarrow as pa
 from geoskip.layout.ranks import ColumnRanks, Ints
 
 MOST_BITS = 60
-"""Bits of a key at most."""
+"""The most bits of a key."""
 
 
 def z_order_keys(ranks: Ints, bits: int) -> Ints:
-    """The Z-order key of each row.
+    """Return the Z-order key of each row.
 
     >>> z_order_keys(np.array([[0, 0, 1, 1], [0, 1, 0, 1]]), bits=1)
     array([0, 1, 2, 3])
@@ -40,18 +39,18 @@ def z_order_keys(ranks: Ints, bits: int) -> Ints:
 
 
 def hilbert_keys(ranks: Ints, bits: int) -> Ints:
-    """The Hilbert key of each row.
+    """Return the Hilbert key of each row.
 
     >>> hilbert_keys(np.array([[0, 0, 1, 1], [0, 1, 1, 0]]), bits=1)
     array([0, 1, 2, 3])
     """
-    narrow: Any = np.int16 if bits < 16 else np.int32 if bits < 32 else np.int64  # several fold faster than int64
+    narrow: Any = np.int16 if bits < 16 else np.int32 if bits < 32 else np.int64  # several times faster than int64
     axes = [np.array(column, dtype=narrow) for column in ranks]
     first = axes[0]
     for bit in range(bits - 1, 0, -1):  # undo the turns and swaps of each level
         below = narrow((1 << bit) - 1)
         for axis in axes:
-            turned = -((axis >> bit) & 1)  # all bits where it is turned
+            turned = -((axis >> bit) & 1)  # all bits set if turned
             swapped = (first ^ axis) & below & ~turned
             first ^= swapped | (turned & below)
             axis ^= swapped
@@ -65,7 +64,7 @@ def hilbert_keys(ranks: Ints, bits: int) -> Ints:
 
 @lru_cache(maxsize=32)
 def _bit_spread(bits: int, dimensions: int) -> Ints:
-    """Each number of ``bits`` bits with its bits so many places apart."""
+    """Return all numbers of ``bits`` bits with their bits moved ``dimensions`` places apart."""
     numbers = np.arange(1 << bits, dtype=np.int64)
     spread = np.zeros_like(numbers)
     for bit in range(bits):
@@ -75,14 +74,15 @@ def _bit_spread(bits: int, dimensions: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class LexicalKeys:
-    """Keys of the lexical order: places among rows of the sample.
+    """Keys of the lexical order: places among chosen rows of the sample.
 
     Attributes
     ----------
     steps
-        For each column, ascending, what the chosen rows have there: their place by the columns before, and their rank.
+        For each column, the distinct codes of the chosen rows, ascending: their place by the previous columns and their
+        rank.
     sizes
-        For each column, a number above all its ranks.
+        For each column, a number greater than all its ranks.
     """
 
     steps: tuple[Ints, ...]
@@ -95,7 +95,7 @@ class LexicalKeys:
 
     @classmethod
     def fit(cls, sample: Sequence[pa.Array], most: int) -> tuple[LexicalKeys, tuple[ColumnRanks, ...]]:
-        """Keys that tell at most so many rows of a sample apart, evenly chosen, with the ranks that they need."""
+        """Fit keys to at most ``most`` evenly chosen rows of a sample, and the ranks that they need."""
         ranks = [ColumnRanks.exact(column).of(column) for column in sample]
         order = np.lexsort(ranks[::-1])
         chosen = np.unique(order[np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(np.int64)])
@@ -113,7 +113,7 @@ class LexicalKeys:
         return cls(tuple(steps), sizes), columns
 
     def of(self, ranks: Ints) -> Ints:
-        """The key of each row, of ranks of shape (columns, rows): monotone in the lexical order of the values."""
+        """Return the key of each row from ranks (columns, rows): monotone in the lexical order of the values."""
         place = np.zeros(ranks.shape[1], np.int64)
         for known, size, column in zip(self.steps, self.sizes, ranks, strict=True):
             compared = place * size + column

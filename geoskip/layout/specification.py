@@ -1,8 +1,8 @@
 """Specifications of layouts: the expressions that determine which rows are in the same file.
 
-They are texts, as those of indexes: a column's name, else SQL over the columns. A geometry (its WKB) stands for its
-centre, which is two dimensions. H3 cells need nothing of their own: the bits of a cell's number are its base cell and
-then a digit for each resolution, so that cells of one resolution, as numbers or as texts, sort by region.
+Expressions are texts, as for indexes: a column's name or SQL over the columns. A geometry (as WKB) is ordered by its
+centre, as two dimensions. H3 cells need no special support: the bits of a cell's number are its base cell and then a
+digit for each resolution, so that cells of one resolution, as numbers or as texts, sort by region.
 """
 
 from __future__ import annotations
