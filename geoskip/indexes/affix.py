@@ -1,28 +1,28 @@
 """Prefix and Suffix: the first or last characters of each file's texts.
 
-The indexes of Extensible Data Skipping, sections V-A and V-E and table I; Suffix is Prefix read backwards.
+The indexes of Extensible Data Skipping, sections V-A and V-E and table I; Suffix is Prefix on reversed texts.
 
-*Stored a file*: ``whole``, the distinct texts of at most ``length`` characters; ``cut``, the distinct first (last)
-``length`` characters of longer texts; ``nulls`` and ``rows``. A file with more than ``limit`` entries stores its counts
-alone and is kept. Characters are code points, as in Spark's ``substring``.
+*Stored per file*: ``whole``, the distinct texts of at most ``length`` characters; ``cut``, the distinct first (last)
+``length`` characters of longer texts; ``nulls`` and ``rows``. A file with more than ``limit`` entries stores only its
+counts and is kept. Characters are code points, as in Spark's ``substring``.
 
 *Collecting* cuts the distinct texts; *merging* unites the lists.
 
-Code points are counted as the bytes that begin one, so that texts which are not UTF-8 have entries too; no entry is
-longer than four bytes a code point.
+Code points are counted by their first bytes, so that texts which are not UTF-8 have entries too; an entry has at most
+four bytes per code point.
 
-*Why skipping is sound*: two properties carry all clauses, for any bytes:
+*Why skipping is sound*: all clauses rely on two properties, which hold for any bytes:
 
-* the entry of a text depends on the text's first bytes alone, so two texts that share them share the entry;
-* a text that begins with ``p`` has an entry that begins with ``p`` or, where ``p`` is longer than an entry, the entry
-  of ``p``.
+* the entry of a text depends only on the text's first bytes, so texts with the same first bytes have the same entry;
+* a text that begins with ``p`` has an entry that begins with ``p`` or, if ``p`` is longer than an entry, the entry of
+  ``p``.
 
-So ``LIKE 'ab%'`` needs such an entry, ``=`` a whole entry or the cut one of its text, ``c < 'k'`` an entry below
-``'k'`` since no text is below its own beginning, and ``NOT LIKE 'ab%'`` an entry that does not begin with ``ab``: where
-``ab`` is longer than an entry, any cut one. An end implies no order, so Suffix serves no ranges.
+So ``LIKE 'ab%'`` needs such an entry, ``=`` the whole entry or the cut entry of the literal, and ``c < 'k'`` an entry
+below ``'k'``, since no text is below its own prefix. ``NOT LIKE 'ab%'`` needs an entry that does not begin with ``ab``
+or, if ``ab`` is longer than an entry, any cut entry. A suffix implies no order, so Suffix does not support ranges.
 
-*What it costs*: the bytes of the distinct entries, which is little where beginnings repeat; at a query two searches in
-one sorted dictionary.
+*Cost*: the bytes of the distinct entries, which are few if prefixes repeat; for a query, two searches in a sorted
+dictionary.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from geoskip.predicates import Comparison, Contains, EndsWith, In, IsNull, Like,
 from geoskip.types import sql_type
 
 CUT = 4
-"""Bytes of the longest code point."""
+"""The most bytes of a code point."""
 LIMIT = 10_000
 _LONGEST = 1000
 
 
 class Affix(Index):
-    """The common part of Prefix and Suffix (``backwards``): entries, merging, clauses.
+    """The common base of Prefix and Suffix (``backwards``): entries, merging, clauses.
 
     The fields are ``expr``; ``length``, the characters of an entry; and ``limit``, the entries that a file may store.
     """
@@ -125,7 +125,7 @@ class Affix(Index):
             return none, none
         raw = cast_to_ordered(array).cast(pa.large_binary())
         try:
-            texts = raw.cast(pa.large_string())  # checks that they are UTF-8
+            texts = raw.cast(pa.large_string())  # raises if not UTF-8
         except pa.ArrowInvalid:
             return self._one_by_one(raw)
         longer = pc.greater(pc.utf8_length(texts), self.length)
@@ -205,7 +205,7 @@ class Affix(Index):
     def _begins(self, text: bytes, *, negated: bool) -> Clause:
         whole, cut = [prefix_interval(self._turn_text(text))], [prefix_interval(self._turn_text(text))]
         entry = self.entry(text)
-        if entry is not None:  # longer than an entry: texts that share it may begin otherwise
+        if entry is not None:  # other texts with this entry may have another prefix
             cut = [] if negated else [singleton(self._turn_text(entry))]
         verb = "end" if self.backwards else "begin"
         shown = f"may {'not ' * negated}{verb} with {Literal(text.decode('utf-8', 'surrogateescape'))}"
@@ -270,7 +270,7 @@ class Prefix(Affix):
 
     def _comparison(self, op: str, text: bytes) -> Clause:
         shown = f"may be {op} {text.decode('utf-8', 'replace')!r}"
-        if op in ("<", "<="):  # a longer text is above its entry
+        if op in ("<", "<="):  # a cut text is above its entry
             return self._passes(shown, [interval_of(op, *singleton(text))], [interval_of("<", *singleton(text))])
         entry = self.entry(text) or text
         while entry and entry[-1] & 0xC0 == 0x80:  # an entry may end within a character
@@ -328,8 +328,8 @@ class Suffix(Affix):
 class EntryPasses(ListedClause):
     """Some entry of the file lies in the intervals, or (inverted) outside of them.
 
-    ``whole`` are the intervals for texts that are their own entries, ``cut`` those for entries of longer texts;
-    ``null`` is True if NULL passes, ``values`` if the unlisted texts of a file over the limit do.
+    ``whole`` are the intervals for whole texts, ``cut`` those for the entries of longer texts. ``null`` is True if NULL
+    passes, ``values`` if the unlisted texts of a file over the limit pass.
     """
 
     index: str

@@ -182,7 +182,7 @@ class Index(ABC):
         return "" if text.startswith(f"{type(self).__name__}(") else text  # the docstring that dataclasses generate
 
     def __str__(self) -> str:
-        if "_text" not in self.__dict__:  # needed for every vertex
+        if "_text" not in self.__dict__:  # used for every vertex
             object.__setattr__(self, "_text", self._spec_text())
         text: str = self.__dict__["_text"]
         return text
@@ -190,7 +190,7 @@ class Index(ABC):
     def _spec_text(self) -> str:
         defaults = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         texts = self.expressions()
-        shown = list(texts)  # each once: an option may have the text of an expression
+        shown = list(texts)  # without duplicates: an option may equal an expression
         options = []
         for name, value in _fields(self).items():
             if value in shown:
@@ -223,7 +223,7 @@ _MODULES = {
     "geobox": "geobox.index",
     "metricdist": "metricdist.index",
 }
-"""Modules of geoskip's own index types by kind, imported when a kind is first asked for."""
+"""Modules of geoskip's own index types by kind, imported at the first use of a kind."""
 
 
 def _kind(name: object) -> type[Index] | None:
@@ -326,7 +326,7 @@ _definitions: weakref.WeakKeyDictionary[type[Index], str] = weakref.WeakKeyDicti
 
 
 def _summary_methods(kind: type[Index]) -> dict[str, Any]:
-    """Return the methods that make a class's summaries, and the attributes that they name, by name."""
+    """Return the methods that build a class's summaries, and the attributes that they use, by name."""
     methods: dict[str, Any] = {}
     waiting = ["collect", "merge", "prepare"]
     while waiting:
@@ -341,5 +341,5 @@ def _summary_methods(kind: type[Index]) -> dict[str, Any]:
 
 
 def is_own(kind: type) -> bool:
-    """True if a class comes with geoskip, so that it does not change while a driver runs."""
+    """True if a class is part of geoskip, so that it does not change while a driver runs."""
     return kind.__module__.partition(".")[0] in ("geoskip", "udf_mappings", "builtins", "abc")

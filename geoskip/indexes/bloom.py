@@ -2,25 +2,25 @@
 
 The index of Extensible Data Skipping, section V-A and table I.
 
-*Stored a file*: ``filters``, most often one, whose size follows from the file's number of distinct values and the
-rate of false positives (:mod:`geoskip.indexes.bloom_hash`); ``version``, of the hash; ``nulls`` and ``rows``.
+*Stored per file*: ``filters``, usually one, with a size computed from the file's number of distinct values and the rate
+of false positives (:mod:`geoskip.indexes.bloom_hash`); ``version``, of the hash; ``nulls`` and ``rows``.
 
-*Collecting*: the distinct values are hashed (:mod:`geoskip.indexes.bloom_hash`) and their bits set. *Merging*: while a
-file is being read, its parts keep their hashes, so that the file gets one filter of the right size. Parts that were
-read by several tasks come without them: then the file stores a filter a part, and is kept where any of them may hold
-the value, which adds their rates up. A file that would need more than 8 MB stores counts alone and is kept.
+*Collecting*: the distinct values are hashed and their bits set. *Merging*: while a task reads a file, the parts keep
+their hashes, so that the file gets one filter of the right size. Parts from several tasks have no hashes: then the file
+stores one filter per part and is kept if any of them may contain the value, so their rates of false positives add up. A
+file that would need more than 8 MB stores only counts and is kept.
 
-*Why skipping is sound*: every value of the file set its bits, and values that are equal in Spark have one hash whatever
-their width, so a value of which one bit is not set does not occur; ``x = 5`` and ``x IN (5, 7)`` can be TRUE for no row
-of the file. A filter has no order, and never proves that a value occurs: NOT of an equality is decided by the counts
-alone, as NULL is.
+*Why skipping is sound*: the bits of every value of the file are set, and values that are equal in Spark have one hash
+in types of any width. So a value with a bit that is not set does not occur; ``x = 5`` and ``x IN (5, 7)`` are then TRUE
+for no row of the file. A filter has no order, and never proves that a value occurs: NOT of an equality and tests for
+NULL are decided by the counts only.
 
-*What it costs*: 9.6 bits a distinct value at a rate of 0.01, up to half again by rounding; hashing; at a query a few
-bits of each file.
+*Cost*: 9.6 bits per distinct value at a rate of 0.01, up to 50 % more by rounding; hashing; for a query, a few bits of
+each file.
 
-*Probing*: the filters of one size are kept transposed, as m *slices* of one bit a file. One value needs k slices and
-their AND: 0.9 MB of a million filters of 64 bytes, where filter by filter would touch all 64 MB. Few filters of a size
-are probed as they are stored.
+*Probing*: the filters of one size are transposed into m *slices* with one bit per file. One value needs the AND of k
+slices: 0.9 MB for a million filters of 64 bytes, instead of all 64 MB. If there are few filters of a size, they are
+probed as stored.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ from geoskip.predicates import (
 from geoskip.types import sql_type
 
 _MANY = 4096
-"""Values of an IN that are probed at most: some value of a longer list is in any filter."""
+"""The most values of an IN that are probed: a longer list has a value in almost any filter."""
 _FEW = 256
-"""Filters of one size up to which they are probed as they are stored."""
+"""Up to this number, the filters of one size are probed as stored."""
 _SHORT = 384
-"""Words up to which all bits are unpacked."""
+"""Up to this number of words, all bits are unpacked."""
 
 
 @index
@@ -137,7 +137,7 @@ class BloomFilter(Index):
         return (FileStatistics(*self.subject(), nulls=nulls, nans=nans, details=details),)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Return a condition on the filters and counts that is implied by a vertex."""
+        """Return the condition on filters and counts that a vertex implies."""
         name = str(self)
         match node:
             case IsNull(child) if self.reads(child):
@@ -297,7 +297,7 @@ class HashedPart(CachedSummary):
 
 @dataclass(frozen=True)
 class FilterGroup:
-    """The filters of one size: as slices, one row a bit (words of 64 files), or one row a filter if few."""
+    """The filters of one size: slices with a row per bit (in words of 64 filters), or a row per filter."""
 
     bits: int
     owner: Ints
@@ -306,15 +306,15 @@ class FilterGroup:
     sliced: bool
 
     def files_holding(self, hashes: Words, probes: int) -> Ints:
-        """Return the files of the filters that may hold one of the values; for filters in rows."""
+        """Return the files with a filter that may contain one of the values; for filters in rows."""
         return self.owner[self._in_rows(np.stack(list(places_of(hashes, probes, self.bits)), axis=1))]
 
     def slices(self, hashes: Words, probes: int) -> Words:
-        """Return one bit a filter, set if it may hold one of the values; for filters in slices."""
+        """Return one bit per filter, set if it may contain one of the values; for filters in slices."""
         if len(hashes) == 1:
             chosen = places_of_one(int(hashes[0]), probes, self.bits)
             found: Words
-            if self.table.shape[1] < _SHORT:  # one copy of all is cheaper than a call a slice
+            if self.table.shape[1] < _SHORT:  # one copy of all is faster than a call per slice
                 found = np.bitwise_and.reduce(self.table.take(chosen, axis=0), axis=0)
                 return found
             found = self.table[chosen[0]].copy()
@@ -341,18 +341,18 @@ class FilterGroup:
 
 @dataclass(frozen=True)
 class BloomFilters:
-    """The filters of all files, grouped by size; a file may have several, one a part."""
+    """The filters of all files, grouped by size; a file may have several, one per part."""
 
     groups: tuple[FilterGroup, ...]
     unknown: Mask
     any_unknown: bool
     owner: Ints
-    """The files of the bits of all sliced groups, one group after the other, each padded to whole words."""
+    """The file of each bit of all sliced groups, in order, each group padded to whole words."""
     in_order: bool
     """True if one sliced group has exactly one filter of each file, in the order of the files."""
 
     def may_hold(self, hashes: Words, probes: int) -> Mask:
-        """Return one entry a file, False only if it holds none of the values."""
+        """Return one entry per file, False only if it contains none of the values."""
         if self.in_order and len(hashes):
             bits = self.groups[0].slices(hashes, probes).view(np.uint8)
             return np.unpackbits(bits, count=len(self.unknown), bitorder="little").view(np.bool_)
@@ -369,12 +369,12 @@ class BloomFilters:
 
 
 def filters_of(files: Files, name: str) -> BloomFilters:
-    """Return the filters of an index, grouped once a snapshot from its fields ``filters`` and ``version``."""
+    """Return the filters of an index, grouped once per snapshot."""
     return files.cached((name, "bit slices"), lambda: _filters_by_size(files, name))
 
 
 def _places_in(words: Words) -> Ints:
-    """Return the numbers of the bits that are set, 64 a word, lowest first; most words have none or one."""
+    """Return the positions of set bits, lowest first, in 64-bit words that mostly have none or one."""
     if len(words) < _SHORT:
         return np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_).nonzero()[0]
     at = np.flatnonzero(words != 0)

@@ -1,24 +1,24 @@
 """Canonical 64-bit hashes of values, and Bloom filters of these hashes.
 
-Values that are equal in Spark have one hash, whatever width a column has:
+Values that are equal in Spark have one hash in columns of any width:
 
 =============================== =====================================================================================
-integers, decimals              the number itself: 1 of any width and 1.00 are one value
+integers, decimals              the number itself: 1 of any type and 1.00 are one value
 floats, doubles                 the double; -0.0 as 0.0, every NaN as one
-booleans, dates, times,         the integer that Spark keeps: 0 or 1, days, microseconds, months
+booleans, dates, times,         the integer that Spark stores: 0 or 1, days, microseconds, months
 intervals
 strings, binary                 the bytes, whether or not they are UTF-8
 =============================== =====================================================================================
 
-The two families of numbers are apart, as an integer is compared with a double after a cast that rounds: what a literal
-on the other side of such a cast means for the column is worked out by :func:`keys_of` (soundness rules 3 and 5).
+Integers and doubles have different hashes, since they are compared after a cast that rounds: :func:`keys_of` computes
+the values of the column that may equal a literal after such a cast (soundness rules 3 and 5).
 
-The hash is fixed for good by :data:`VERSION`, which metadata records: another version is another hash.
+The hash must never change without a new :data:`VERSION`, which the metadata record.
 
-A filter of m bits holds a value whose hash is h when the bits at k places that follow from h are set (Bloom 1970; the
-k places are an arithmetic progression in the hash, as Kirsch and Mitzenmacher showed suffices). k depends on the
-rate of false positives alone; m on the number of distinct values too, rounded up to 64 or 96 times a power of two: two
-sizes an octave cost at most half again the bits, and leave few sizes in a dataset.
+A filter of m bits may contain a value with hash h if the bits at k places computed from h are set (Bloom 1970; an
+arithmetic progression of places suffices, as Kirsch and Mitzenmacher showed). k depends only on the rate of false
+positives, m also on the number of distinct values. m is rounded up to 64 or 96 times a power of two, which costs at
+most 50 % more bits and leaves few different sizes in a dataset.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ Key = int | float | bytes | tuple[int, int]
 """A hashed value: an integer of 64 bits, a double, bytes, or another decimal as (unscaled, scale)."""
 
 _SHORT = 1 << 18
-"""Bytes of distinct values up to which arrays are hashed together; and the most arrays at once."""
+"""Arrays with fewer bytes of distinct values are hashed together; also the most arrays at once."""
 _TOGETHER = 256
 _MOST_NEAR = 16
-"""Numbers that round to one double, at most: each that is probed adds its rate of false positives."""
+"""The most numbers that round to one double: each probe adds its rate of false positives."""
 _LONG = 512
 """Strings above this many bytes are hashed by BLAKE2b, one by one."""
 
 LARGEST = 1 << 26
 """Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
 _SMALL = 1 << 18
-"""Bits of the largest filter that is made together with others: its bits are bytes first."""
+"""Bits of the largest filter that is built together with others, with one byte per bit."""
 _WORD = (1 << 64) - 1
 AT_ONCE = 1 << 22
-"""Bits or hashes that are worked on at once."""
+"""Bits or hashes that are processed at once."""
 
 
 def hashes_of(array: pa.Array) -> Words | None:
-    """Return the hashes of an array's distinct values without NULL; None where Spark's values are others.
+    """Return the hashes of an array's distinct values without NULL; None if Spark's values would differ.
 
     >>> one = [pa.array([1], kind) for kind in (pa.int8(), pa.int64(), pa.decimal128(5, 2))]
     >>> len({int(hashes_of(array)[0]) for array in one})
@@ -74,7 +74,7 @@ def hashes_of(array: pa.Array) -> Words | None:
 
 
 def hashes_of_each(arrays: Sequence[pa.Array]) -> list[Words | None]:
-    """Return the hashes of several arrays; short ones together, since calls dominate the work on one."""
+    """Return the hashes of several arrays; short ones are hashed together to save calls."""
     together: dict[pa.DataType, list[tuple[pa.Array, pa.Array]]] = {}
     for array in arrays:
         if _is_plain(array.type) and not is_shared(array, "hashes"):
@@ -116,13 +116,13 @@ def _hashes_of(array: pa.Array) -> Words | None:
         return _of_decimals(values)
     if pa.types.is_floating(values.type):
         doubles = values.to_numpy(zero_copy_only=False).astype(np.float64)
-        several = bool(np.any((doubles == 0) | np.isnan(doubles)))  # bits of one value
+        several = bool(np.any((doubles == 0) | np.isnan(doubles)))  # several bit patterns are one value
         return np.unique(_of_doubles(doubles)) if several else _of_doubles(doubles)
     return _of_plain(values)
 
 
 def _of_plain(values: pa.Array) -> Words:
-    """Return the hashes of bytes or integers, one each."""
+    """Return one hash for each byte string or integer."""
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         return _of_bytes(values)
     if pa.types.is_boolean(values.type):
@@ -150,10 +150,10 @@ _NUMBER = int | float | Decimal
 
 
 def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
-    """Return the keys of the values of a column that are equal to a literal; none if no value can be.
+    """Return the keys of the values of a column that may equal a literal; empty if none can.
 
     ``kind`` is the column's type, ``casts`` the types that the query casts it to, innermost first. Raises
-    IncomparableError if too many values may be equal to the literal, or types do not match.
+    IncomparableError if too many values may equal the literal, or types do not match.
 
     >>> (
     ...     keys_of("int", ["bigint"], Literal(1)),
@@ -203,14 +203,15 @@ def _number_keys(column: SqlType, casts: Sequence[str], value: Any) -> list[Key]
 
 
 def _keys_near(column: SqlType, value: float, *, single: bool) -> list[Key]:
-    """Return the keys of the numbers of a type that a cast may round to a double.
+    """Return the keys of the numbers of a type that a cast may round to the given double.
 
-    The cast is off by half of the last bit, and for decimals, divided by a power of ten, by a few bits.
+    The error of the cast is half a unit in the last place, and for decimals, which are divided by a power of ten, a few
+    units.
     """
     if not math.isfinite(value):
         return []
     middle, most = Fraction(value) * 10**column.scale, 10**column.precision
-    certain = column.scale == 0  # whole numbers are rounded once, to doubles alike here
+    certain = column.scale == 0  # whole numbers are rounded once, as in Python
     slack = abs(middle) / 2 ** (22 if single else 52 if certain else 49)
     low, high = max(math.ceil(middle - slack), -most), min(math.floor(middle + slack), most)
     if high - low >= _MOST_NEAR:
@@ -224,7 +225,7 @@ def _keys_near(column: SqlType, value: float, *, single: bool) -> list[Key]:
 
 
 def _number_key(value: int | float | Decimal) -> Key | None:
-    """Return an exact number's key; None for numbers that no column holds."""
+    """Return an exact number's key; None for numbers that no column type can represent."""
     if isinstance(value, float):
         value = int(value)
     if isinstance(value, int):
@@ -256,7 +257,7 @@ def _mix(words: Words) -> Words:
 
 
 def hash_integers(values: NDArray[np.int64]) -> Words:
-    """Return the hashes of integers, one each."""
+    """Return one hash for each integer."""
     return _mix(np.ascontiguousarray(values).view(np.uint64))
 
 
@@ -267,7 +268,7 @@ def _of_doubles(values: NDArray[np.float64]) -> Words:
 
 
 def _of_number(unscaled: int, scale: int) -> Words:
-    """Return the hash of a number that is no integer of 64 bits."""
+    """Return the hash of a number that is not a 64-bit integer."""
     if -(2**63) <= unscaled < 2**63:
         return _of_scaled(np.array([unscaled]), np.array([scale]))
     return _of_bytes(pa.array([f"{unscaled}e-{scale}".encode()], pa.large_binary()))
@@ -301,7 +302,7 @@ def _of_decimals(values: pa.Array) -> Words:
 
 
 def _of_bytes(values: pa.Array) -> Words:
-    """Return the hashes of strings by length and words of eight bytes, all strings at once, word by word."""
+    """Return the hashes of strings from their lengths and 8-byte words, for all strings word by word."""
     values = values.cast(pa.large_binary())
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[values.offset : values.offset + len(values) + 1] if offsets else None
@@ -331,7 +332,7 @@ def _of_bytes(values: pa.Array) -> Words:
 
 
 def probes_for(fpp: float) -> int:
-    """Return the number k of bits that a value sets.
+    """Return the number k of bits per value.
 
     >>> probes_for(0.01), probes_for(0.5)
     (7, 1)
@@ -340,7 +341,7 @@ def probes_for(fpp: float) -> int:
 
 
 def bits_for(distinct: int, fpp: float) -> int:
-    """Return the size in bits of a filter of so many distinct values.
+    """Return the size in bits of a filter for a number of distinct values.
 
     >>> bits_for(0, 0.01), bits_for(1, 0.01), bits_for(1000, 0.01), bits_for(1100, 0.01)
     (0, 64, 12288, 12288)
@@ -368,7 +369,7 @@ def filter_of(hashes: Words, fpp: float) -> bytes | None:
 
 
 def filters_for(hashes: Sequence[Words], fpp: float) -> list[bytes | None]:
-    """Return several filters; small ones are made together, since calls dominate the work on one of them."""
+    """Return several filters; small ones are built together to save calls."""
     sizes = [bits_for(len(each), fpp) for each in hashes]
     small = [number for number, size in enumerate(sizes) if size <= _SMALL]
     bits = np.array([sizes[number] for number in small], dtype=np.int64)
@@ -388,7 +389,7 @@ def filters_for(hashes: Sequence[Words], fpp: float) -> list[bytes | None]:
 
 
 def places_of(hashes: Words, probes: int, bits: int | Words) -> Iterator[Ints]:
-    """Iterate over the first places of all hashes, the second ones, and so on."""
+    """Iterate over the first place of each hash, then over the second places, and so on."""
     step = (hashes * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
     range_of = np.asarray(bits, dtype=np.uint64)
     for _ in range(probes):
@@ -397,6 +398,6 @@ def places_of(hashes: Words, probes: int, bits: int | Words) -> Iterator[Ints]:
 
 
 def places_of_one(value: int, probes: int, bits: int) -> list[int]:
-    """Return the places of one hash, those of :func:`places_of`."""
+    """Return the same places as :func:`places_of`, for one hash."""
     step = (value * 0x9E3779B97F4A7C15) | 1
     return [((((value + number * step) & _WORD) >> 32) * bits) >> 32 for number in range(probes)]

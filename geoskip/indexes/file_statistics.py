@@ -1,7 +1,7 @@
-"""The summaries of an index as figures for people and other engines.
+"""The summaries of an index as statistics for users and other engines.
 
-An index type says how its summaries read by :meth:`geoskip.indexes.base.Index.statistics`, for all files at once. Null
-is *unknown* everywhere: whoever skips files by these figures must read a file of which they say nothing.
+Index types convert their summaries with :meth:`geoskip.indexes.base.Index.statistics`, for all files at once. Null
+always means *unknown*: an engine that skips files by these statistics must read files with a null.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ class FileStatistics:
     Attributes
     ----------
     expression, type : str
-        The expression as SQL, and Spark's name of its type; of several expressions, joined by commas.
+        The expression as SQL, and Spark's name of its type; several expressions are joined by commas.
     nulls : Array of int64
-        Rows in which the expression is NULL, or any of several expressions.
+        Rows in which the expression, or any of several expressions, is NULL.
     nans : Array of int64
-        Rows that lie outside of ``low`` to ``high`` and of ``boxes`` without being NULL: NaN, and geometries with
-        non-finite coordinates.
+        Rows that are not NULL but not covered by ``low`` to ``high`` or ``boxes``: NaN, and geometries with non-finite
+        coordinates.
     low, high : Array
-        A lower and an upper bound of the other values, in the column's Arrow type (text as bytes). Null in a file
-        without such values, and where there is no bound.
+        Bounds of the other values, in the column's Arrow type (text as bytes). Null for a file without such values or
+        without a bound.
     exact : Array of bool
-        True where ``low`` and ``high`` are values of the file, or there are none; false where they may lie outside.
+        True if ``low`` and ``high`` are values of the file, or it has none; false if they may be wider.
     values : Array of lists
-        All distinct values but NULL, in Spark's order.
+        All distinct values except NULL, in Spark's order.
     boxes : Array of lists of structs xmin, ymin, xmax, ymax
-        Closed boxes that cover all geometries that are neither NULL nor EMPTY, but those of ``nans``.
+        Closed boxes that cover all geometries except NULL, EMPTY and those counted in ``nans``.
     details : Array of string
-        Whatever else is stored, as JSON, for people.
+        Other stored content, as JSON for users.
     """
 
     expression: str
@@ -61,12 +61,12 @@ def field_of(summaries: pa.StructArray, name: str) -> Any:
 
 
 def zeros(like: pa.Array) -> pa.Array:
-    """Return a count of 0 for each entry, null where that is null."""
+    """Return a count of 0 for each entry, null for a null entry."""
     return pc.if_else(like.is_valid(), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
 
 
 def ends_of_lists(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return the least and the greatest value of ascending lists, and a count of NaN: 0, or null.
+    """Return the least and the greatest value of ascending lists, and the NaN count: 0, or null if any.
 
     >>> lists = pa.array([[1.0, 2.0, float("nan")], [3.0], [], [float("nan")], None])
     >>> [ends.to_pylist() for ends in ends_of_lists(lists)]
@@ -86,13 +86,13 @@ def ends_of_lists(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def json_texts(summaries: pa.StructArray, shown: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> pa.Array:
-    """Return what ``shown`` chooses of each summary as a JSON text, null where there is none."""
+    """Return the fields of each summary that ``shown`` selects as JSON text, null without a summary."""
     texts = [None if one is None else json.dumps(_plain(shown(one)), allow_nan=False) for one in summaries.to_pylist()]
     return pa.array(texts, pa.string())
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it: bytes as UTF-8, other values as texts."""
+    """Convert a value for JSON: bytes by UTF-8, other values to text."""
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, str) or not isinstance(value, Iterable):

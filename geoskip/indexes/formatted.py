@@ -2,28 +2,29 @@ r"""Formatted: the distinct values of parts of formatted text.
 
 The index of Extensible Data Skipping, table I and section V-F.
 
-A user-agent string, a line of a log or a path has parts, and queries ask for a part by a function:
+A user-agent string, a log line or a path has parts, and queries extract a part by a function:
 ``get_agent_name(user_agent) = 'Hacker'``. The text itself has too many values to list, its parts have few.
 
 *Extractors*: a function by its SQL name (a Python UDF that was registered, or one of Spark's), an SQL expression with
 ``{}`` for the column, or a *template*: a regular expression with named groups, each of which is an indexed part.
 
-*Stored a file*: for each part the list of its distinct values, as in :mod:`geoskip.indexes.valuelist`, with NULL
-counted beside it.
+*Stored per file*: for each part the list of its distinct values, as in :mod:`geoskip.indexes.valuelist`, and the number
+of NULLs.
 
-*Why skipping is sound*: the lists serve a query only if its own expression is the indexed one, and a deterministic
-condition over that is decided value by value as for ValueList. A user's function is the indexed one if its identity
-is: the version that its author declared, else a digest of its code and of the code that it reaches, with the releases
+*Why skipping is sound*: the lists are used only if the query contains the indexed expression, and a deterministic
+condition over that is decided value by value as for ValueList. User functions are compared by their identity: the
+version that the author declared, else a digest of the function's code and of the code that it calls, with the releases
 of the libraries that it calls (:mod:`geoskip.registry.fingerprint`). With another body, or another release of a
 parser's library, nothing is skipped.
 
-*How to query a part*: ``Formatted("line", template=r"^(?<ip>\S+) \S+ \S+ \[(?<day>[^:]+)")`` knows
-``regexp_extract(line, r'...', 1)`` with the template's text and the group's number; :meth:`Formatted.part` writes it::
+*How to query a part*: ``Formatted("line", template=r"^(?<ip>\S+) \S+ \S+ \[(?<day>[^:]+)")`` supports conditions on
+``regexp_extract(line, r'...', 1)`` with the template's text and the group's number; :meth:`Formatted.part` returns this
+call::
 
     log = Formatted("line", template=r"^(?<ip>\S+) \S+ \S+ \[(?<day>[^:]+)")
     spark.sql(f"SELECT count(*) FROM log WHERE {log.part('day')} = '01/Jul/1995'")
 
-Spark gives '' for a line that the template does not match, and so does the index.
+Spark returns '' for a line that does not match the template; the index stores the same.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ def _groups(template: str) -> dict[str, int]:
     for token in _TOKEN.finditer(template):
         text = token[0]
         if text.startswith("["):
-            depth += 1  # Java's character classes nest
+            depth += 1  # character classes can be nested in Java
         elif text == "]":
             depth -= depth > 0
         elif text.startswith("(") and depth == 0 and (text == "(" or token[1]):
@@ -218,7 +219,7 @@ def _sql(text: str) -> str:
 
 
 def _quote_column(column: str) -> str:
-    """Return a column as SQL, in backquotes if its name is no plain word; an expression stays as it is.
+    """Return a column as SQL, in backquotes if its name is not a plain word; expressions are unchanged.
 
     >>> _quote_column("line"), _quote_column("request.line"), _quote_column("user agent"), _quote_column("lower(line)")
     ('line', 'request.line', '`user agent`', 'lower(line)')

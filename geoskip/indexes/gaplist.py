@@ -1,24 +1,24 @@
 """GapList: the segments between the widest gaps of an expression's values in each file.
 
-The index of *Extensible Data Skipping*, sections IV-B and V-A and table I: min and max say little of a file whose
-values come in two humps, and a query for what lies between them must not read it.
+The index of *Extensible Data Skipping*, sections IV-B and V-A and table I: for a file whose values form two clusters,
+min and max are too coarse, and a query for values between the clusters need not read it.
 
-*Stored a file*: ``segments``, the intervals ``[low, high]`` between the largest gaps (one more than there are gaps),
-in order; ``nulls``, ``nans`` (floats) and ``rows``.
+*Stored per file*: ``segments``, the intervals ``[low, high]`` between the largest gaps (one more than the number of
+gaps), in order; ``nulls``, ``nans`` (floats) and ``rows``.
 
-*Collecting*: the distinct values are sorted, and cut at the widest spaces between neighbours, in the values' own scale
-(days, microseconds, numbers). *Merging*: a gap of the whole is a gap of all parts, so segments are united where they
-overlap and the widest gaps between them stay.
+*Collecting*: the distinct values are sorted and cut at the widest differences between neighbours, in the scale of the
+values (days, microseconds, numbers). *Merging*: a gap of the file is a gap in all parts, so overlapping segments are
+united and the widest gaps between them are kept.
 
-*Why skipping is sound*: every value that is neither NULL nor NaN lies in one of the segments; NaN, NULL and a file of
-which nothing is known are one segment more each. The clauses are MinMax's, with every segment as a file, and so are the
-intervals of computed expressions (:mod:`geoskip.bounds`); a file is kept for one segment that passes. Clauses
-joined by AND are evaluated segment by segment (:class:`geoskip.clauses.UnitClause`), because the row that makes all of
-them TRUE lies in one: ``x BETWEEN 4 AND 6`` skips where both ends lie in one gap, although ``x >= 4`` alone does not,
-nor ``x <= 6``.
+*Why skipping is sound*: every value that is neither NULL nor NaN lies in one of the segments; NaN, NULL and a file
+without a summary are one additional segment each. The clauses, and the intervals of computed expressions
+(:mod:`geoskip.bounds`), are those of MinMax with every segment as a file; a file is kept if one segment passes. Clauses
+joined by AND are evaluated segment by segment (:class:`geoskip.clauses.UnitClause`), because a row that makes all of
+them TRUE lies in one segment: ``x BETWEEN 4 AND 6`` skips a file if both ends lie in one gap, although neither ``x >=
+4`` nor ``x <= 6`` alone skips it.
 
-*What it costs*: 16 bytes a segment of numbers; collecting sorts the values; a query compares all segments, which takes
-as many times as long as MinMax as there are segments a file.
+*Cost*: 16 bytes per segment of numbers; collecting sorts the values; a query compares all segments, so its time is that
+of MinMax times the number of segments per file.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class GapList(Index):
         return pa.struct([("segments", pa.list_(segment)), *((name, pa.int64()) for name in counts)])
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The segments of one file's values, or of a part of them."""
+        """Return the segments of one file's values, or of a part of them."""
         (array,) = values
         nulls, nans = array.null_count, 0
         found: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ class GapList(Index):
         return {"segments": _widest(united, self.gaps), **counts}
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
-        """The ends of the first and the last segment; the segments are details."""
+        """Return the bounds of all segments; the segments are details."""
         segments, nulls, nans = (field_of(summaries, name) for name in ("segments", "nulls", "nans"))
         low, high, _ = ends_of_lists(segments)
         return (
@@ -129,14 +129,14 @@ class GapList(Index):
         )
 
     def clause(self, node: Predicate) -> Clause | None:
-        """MinMax's clause, for each segment."""
+        """Return the clause of MinMax, evaluated for each segment."""
         inner = MinMax(self.expr).bind(self.bound).clause(node)
         return None if inner is None else SegmentPasses(str(self), inner)
 
 
 @dataclass(frozen=True)
 class SegmentPasses(ExistsClause):
-    """Some segment of the file's values may hold a match."""
+    """Some segment of the file's values may contain a match."""
 
     index: str
     inner: Clause
@@ -171,15 +171,15 @@ class SegmentTable(BoundTable):
 class Segments(DerivedFiles):
     """The segments of all files as if each were a file with the summary of MinMax.
 
-    They come in this order: every segment of every file; one for the NULLs of each file that has any; one for its NaNs;
-    one, of which nothing is known, for each file without a summary.
+    Their order is: the segments of every file; one for the NULLs of each file with NULLs; one for the NaNs of each file
+    with NaN; one with unknown content for each file without a summary.
 
     Attributes
     ----------
     owner : array of int64
         The file of each segment.
     fields : dict of str to Array
-        The summaries, one entry a segment.
+        The summaries, one entry per segment.
     """
 
     owner: Ints
@@ -189,12 +189,12 @@ class Segments(DerivedFiles):
         return len(self.owner)
 
     def summary(self, index: str, field: str) -> pa.Array:
-        """One field, one entry a segment."""
+        """Return one field, with one entry per segment."""
         return self.fields[field] if field in self.fields else pa.nulls(len(self))
 
 
 def segments_of(files: Files, name: str) -> Segments:
-    """The segments of an index, kept for these files."""
+    """Return the segments of an index, cached with the files."""
     return files.cached((name, "segments as files"), lambda: _flat(files, name))
 
 
@@ -221,7 +221,7 @@ def _flat(files: Files, name: str) -> Segments:
         return pa.concat_arrays([given, pa.nulls(further, given.type)])
 
     def count(*, of: int) -> pa.Array:
-        """1 for the units of one kind, 0 for the others, null where nothing is known."""
+        """Return 1 for the units of one kind, 0 for the others, null for unknown ones."""
         sizes = (len(owner), len(with_nulls), len(with_nans))
         parts = [pa.array(np.full(size, number == of, dtype=np.int64)) for number, size in enumerate(sizes)]
         return pa.concat_arrays([*parts, pa.nulls(len(unknown), pa.int64())])
@@ -240,7 +240,7 @@ def _flat(files: Files, name: str) -> Segments:
 
 
 def _shown_segments(segments: pa.Array, kind: str) -> pa.Array:
-    """The segments of each file as JSON: pairs of texts."""
+    """Return the segments of each file as JSON: pairs of texts."""
     flat = segments.flatten()
     lows, highs = (texts_of(pc.struct_field(flat, end), kind).to_pylist() for end in ("low", "high"))
     pairs = iter(list(zip(lows, highs, strict=True)))
@@ -250,7 +250,7 @@ def _shown_segments(segments: pa.Array, kind: str) -> pa.Array:
 
 
 def _distinct(array: pa.Array) -> pa.Array:
-    """The distinct values but NULL, in order; NaN, if there is any, last."""
+    """Return the distinct values except NULL, in ascending order, NaN last."""
     values = cast_to_ordered(array).drop_null()
     if pa.types.is_decimal(values.type):
         values = values.unique()
@@ -259,22 +259,22 @@ def _distinct(array: pa.Array) -> pa.Array:
 
 
 def _segments(distinct: pa.Array, gaps: int) -> list[dict[str, Any]]:
-    """Values in order as segments around the widest gaps."""
+    """Divide ascending values into segments at the widest gaps."""
     if not len(distinct):
         return []
     widths = _widths(distinct)
-    chosen = np.flatnonzero(widths > (1 if pa.types.is_integer(distinct.type) else 0))  # 3 and 4 are neighbours
+    chosen = np.flatnonzero(widths > (1 if pa.types.is_integer(distinct.type) else 0))  # 3 and 4 have no gap
     if len(chosen) > gaps:
         chosen = np.sort(chosen[np.argpartition(widths[chosen], -gaps)[-gaps:]])
     lows = distinct.take(pa.array(np.concatenate([[0], chosen + 1]))).to_pylist()
     highs = distinct.take(pa.array(np.concatenate([chosen, [len(distinct) - 1]]))).to_pylist()
-    if pa.types.is_floating(distinct.type):  # a function may show the sign of a zero
+    if pa.types.is_floating(distinct.type):  # functions may distinguish -0.0 from 0.0
         lows, highs = [low or -0.0 for low in lows], [high or 0.0 for high in highs]
     return [{"low": low, "high": high} for low, high in zip(lows, highs, strict=True)]
 
 
 def _widths(distinct: pa.Array) -> NDArray[Any]:
-    """The spaces between neighbours; only for choosing among them, so that rounding does no harm."""
+    """Return the differences between neighbours; rounding is harmless, since they only rank the gaps."""
     if pa.types.is_decimal(distinct.type):
         distinct = distinct.cast(pa.float64())
     values = distinct.to_numpy(zero_copy_only=False)
@@ -286,13 +286,13 @@ def _widths(distinct: pa.Array) -> NDArray[Any]:
 
 
 def _widest(ranges: Sequence[tuple[Any, Any]], gaps: int) -> list[dict[str, Any]]:
-    """Ranges in order as segments, united across all but the widest gaps."""
+    """Unite ascending ranges across all gaps except the widest."""
     widest = sorted(range(1, len(ranges)), key=lambda at: ranges[at][0] - ranges[at - 1][1])[-gaps:]
     starts = itertools.pairwise([0, *sorted(widest), len(ranges)])
     return [{"low": ranges[start][0], "high": ranges[end - 1][1]} for start, end in starts if start < end]
 
 
 def _in_microseconds(segment: dict[str, Any], unit: str) -> dict[str, Any]:
-    """A segment widened to whole microseconds."""
+    """Widen a segment to whole microseconds."""
     per = PER_SECOND[unit]
     return {"low": segment["low"] * 10**6 // per, "high": -(-segment["high"] * 10**6 // per)}

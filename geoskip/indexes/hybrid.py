@@ -2,25 +2,26 @@
 
 The index of Extensible Data Skipping, section IV-E.
 
-A list is exact and small where a file has few values; a filter is small where it has many, at the price of files that
-are read in vain. Equality queries cost, in bits, what is read of metadata and of data: with v distinct values of b
-bits, a filter's rate of false positives f and the share psi of files that must be read at least, the list is the
-better one if::
+A list is exact, and small for a file with few values; a filter is small for a file with many values, but its false
+positives cause unnecessary reads. The cost of equality queries is the number of bits read of metadata and data. With v
+distinct values of b bits, a filter's rate of false positives f and the least share psi of files that queries read, the
+list is better if::
 
     v * b  <  bits of the filter  +  (1 - psi) * f * 8 * bytes of the file
 
-The paper's example, a file of 64 MB with values of 64 characters, psi = f = 0.01, gives 10,088 values; another file has
-another threshold, so it is no constant here. A file with more than 131,072 values or 16 MiB of text has a filter in any
-case: it was never listed whole.
+The paper's example, a file of 64 MB with values of 64 characters, psi = f = 0.01, gives 10,088 values; the threshold
+differs between files, so it is not a constant here. A file with more than 131,072 values or 16 MiB of text always gets
+a filter, since its list is not completed.
 
-*Stored a file*: ``values`` as in :mod:`geoskip.indexes.valuelist` or ``filters`` and ``version`` as in
+*Stored per file*: ``values`` as in :mod:`geoskip.indexes.valuelist` or ``filters`` and ``version`` as in
 :mod:`geoskip.indexes.bloom`, never both; ``nulls`` and ``rows``.
 
-*Collecting*: lists while they are of moderate size, hashes beyond. When the summary of the whole file is complete and
-its size is known, the rule decides, and a list that costs too much becomes one filter.
+*Collecting*: lists up to a moderate size, else hashes. When the summary of the whole file is complete and its size is
+known, the rule is applied, and a list that costs more is replaced by one filter.
 
-*Why skipping is sound*: each clause is the AND of the list's and the filter's. A file without a list is kept by the
-first, a file without filters by the second, so the one that is stored decides; their modules show why each is sound.
+*Why skipping is sound*: each clause is the AND of the list's clause and the filter's clause. A file without a list is
+kept by the first, a file without filters by the second, so the stored one decides; the modules of both show why each is
+sound.
 """
 
 from __future__ import annotations
@@ -151,28 +152,28 @@ class Hybrid(Index):
 
     @property
     def _filters(self) -> BloomFilter:
-        """An index over the Bloom filters in the same summaries."""
+        """The BloomFilter index on the filters in the same summaries."""
         filters = BloomFilter(self.expr, self.fpp).bind(self.bound)
         object.__setattr__(filters, "_text", str(self))
         assert isinstance(filters, BloomFilter)
         return filters
 
     def _as_filter(self, summary: Summary) -> HashedPart:
-        """Replace the list of a summary by a filter."""
-        # physical values have one hash in every type
+        """Return a summary with a filter in place of its list."""
+        # the hash does not depend on the type of physical values
         hashes = hashes_of(pa.array(list(summary["values"])))
         assert hashes is not None
         return _without_list(HashedPart.from_hashes(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"]))
 
 
 class ListedPart(CachedSummary):
-    """A summary with a list, and a weak reference to its array: many would fill the memory."""
+    """A summary with a list, and a weak reference to its array, to limit memory."""
 
     array: Callable[[], pa.Array | None] = staticmethod(lambda: None)
 
 
 def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, file_bytes: int) -> bool:
-    """True if a list costs fewer bits than a filter and the files that it reads in vain.
+    """True if a list costs fewer bits than a filter with the files read for its false positives.
 
     Parameters
     ----------
@@ -183,12 +184,12 @@ def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, fil
     fpp
         The rate of false positives of the filter.
     psi
-        The share of the files that queries must read at least.
+        The least share of the files that queries read.
     file_bytes
         The size of the file.
 
 
-    The paper's example: the longest list that pays has 10,088 values.
+    In the paper's example, a list costs less up to 10,088 values.
 
     >>> [list_costs_less(n * 64 * 8, n, 0.01, 0.01, 64_000_000) for n in (10_088, 10_089)]
     [True, False]
@@ -198,7 +199,7 @@ def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, fil
 
 
 def _bits_of(values: Sequence[Any]) -> int:
-    """Return the bits of a list: those of the bytes of text and binary, 64 for any other value."""
+    """Return the bits of a list: those of text and binary values, 64 for any other value."""
     size = bytes_of(values)
     return 64 * len(values) if size is None else 8 * size
 

@@ -2,14 +2,14 @@
 
 The index of *Extensible Data Skipping*, section V-A.
 
-*Stored a file*: ``min`` and ``max`` over all values but NULL and NaN, ``exact`` (strings: false where a bound was
-shortened), ``nulls``, ``nans`` (floats) and ``rows``.
+*Stored per file*: ``min`` and ``max`` of all values except NULL and NaN, ``exact`` (strings: false if a bound was
+truncated), ``nulls``, ``nans`` (floats) and ``rows``.
 
-*Why skipping is sound*: every value v of the file that is neither NULL nor NaN has ``min <= v <= max`` in Spark's
-order (numbers as numbers, strings by unsigned bytes), NaN lies above all, and a comparison with NULL is never TRUE. So
-``v > 5`` needs ``max > 5``, ``v = 5`` needs ``min <= 5 <= max``, and ``NOT v = 5`` needs anything but
-``min = max = 5`` (never ``min > 5 OR max < 5``: the negation of a clause is not the clause of a negation). What is
-computed from the expression lies in the interval that :mod:`geoskip.bounds` derives.
+*Why skipping is sound*: every value v of the file that is neither NULL nor NaN has ``min <= v <= max`` in Spark's order
+(numbers as numbers, strings by unsigned bytes), NaN lies above all, and a comparison with NULL is never TRUE. So ``v >
+5`` needs ``max > 5``, ``v = 5`` needs ``min <= 5 <= max``, and ``NOT v = 5`` needs anything but ``min = max = 5``
+(never ``min > 5 OR max < 5``: the negation of a clause is not the clause of a negation). Values computed from the
+expression lie in the interval that :mod:`geoskip.bounds` derives.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MinMax(Index):
         return pa.struct(fields)
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The bounds of one file's values, or of a part of them."""
+        """Return the bounds of one file's values, or of a part of them."""
         return bounds(values[0])
 
     def from_statistics(self, kind: str, low: Any, high: Any, nulls: int, rows: int) -> Summary | None:
@@ -133,19 +133,19 @@ class MinMax(Index):
 
 
 def clause_of_several(node: Predicate, *indexes: MinMax) -> Clause | None:
-    """A clause for a predicate that mixes what several indexes are over: ``a - b > 7``, ``start < end``.
+    """Return a clause for a predicate over several indexed expressions: ``a - b > 7``, ``start < end``.
 
     Parameters
     ----------
     node : Predicate
         The predicate.
     *indexes : MinMax
-        Indexes over columns of the predicate, in any number.
+        Any number of indexes over columns of the predicate.
 
     Returns
     -------
     Clause or None
-        None where one index alone serves the predicate, or none does.
+        None if one index alone supports the predicate, or none does.
     """
 
     def leaf(expression: Predicate) -> str | None:
@@ -168,7 +168,7 @@ class BoundClauses:
     leaf: Callable[[Predicate], str | None]
 
     def clause(self, node: Predicate) -> Clause | None:
-        """The condition that a row which makes the predicate TRUE needs; None where there is none."""
+        """Return a clause that represents the predicate, or None."""
         match node:
             case And(parts):
                 return self._of_numbers(parts)
@@ -196,7 +196,7 @@ class BoundClauses:
         return None
 
     def _of_two(self, op: str, left: Predicate, right: Predicate) -> Clause | None:
-        """A comparison of two expressions; of one that has no bounds it is known that the other is not NULL."""
+        """Return the clause of a comparison of expressions; if one lacks bounds, the other is not NULL."""
         one, other = derive(left, self.leaf), derive(right, self.leaf)
         if one is not None and other is not None and left.type == right.type:
             return RangesCompare(one, op, other)
@@ -204,7 +204,7 @@ class BoundClauses:
         return None if known is None else HasValues(known.names[0])
 
     def _of_numbers(self, parts: Sequence[Predicate]) -> Clause | None:
-        """Lower bounds of numbers, where an upper bound of the same leaves NaN out: x BETWEEN 1 AND 2."""
+        """Return clauses for lower limits of x that ignore NaN, as an upper limit of x excludes it."""
         ends = [(p.op, p.left, p.right) for p in parts if isinstance(p, Comparison) and isinstance(p.right, Literal)]
         below = {left for op, left, literal in ends if op in ("<", "<=") and literal.value == literal.value}
         above = [(derive(left, self.leaf), op, right) for op, left, right in ends if op[0] == ">" and left in below]
@@ -212,7 +212,7 @@ class BoundClauses:
         return all_of(found) if found else None
 
     def _negation(self, node: Predicate) -> Clause | None:
-        """The condition that a row needs to make a predicate FALSE; a value for most."""
+        """Return a clause that represents NOT of a predicate; for most, that some value is not NULL."""
         match node:
             case Comparison("=", left, Literal() as right) if (of := derive(left, self.leaf)) is not None:
                 return RangeLeaves(of, (right,))
@@ -222,7 +222,7 @@ class BoundClauses:
             case In(child, values) if (of := derive(child, self.leaf)) is not None:
                 return RangeLeaves(of, values)
             case IsNull(child) if (of := self._strict(child)) is not None:
-                return all_of(map(HasValues, of.names))  # no function makes a value of NULL
+                return all_of(map(HasValues, of.names))  # strict: NULL stays NULL
             case Call(_, (child,)) if IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
                 return any_of([HasNumbers(of), HasNulls(of)])
             case StartsWith(child, text) if (name := self.leaf(child)) is not None:
@@ -235,6 +235,6 @@ class BoundClauses:
         return None
 
     def _strict(self, node: Predicate) -> Derivation | None:
-        """The derivation of an expression that is NULL where its operand is, and nowhere else."""
+        """Return the derivation of an expression that is NULL exactly where its operand is, or None."""
         of = derive(node, self.leaf)
         return of if of is not None and of.is_strict else None

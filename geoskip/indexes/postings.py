@@ -1,12 +1,12 @@
 """Postings: the dictionaries of listed values for a dataset, with the files of each value.
 
-ValueList, Formatted and Hybrid have one list of values a file (``values``); Prefix and Suffix two (``whole`` and
-``cut``). A *unit* is a value of a dictionary: a row has one, so that ``c >= 'm' AND c < 'n'`` needs one value that
-satisfies both. Three more units follow the values: NULL (``nulls``), the values that a file over the limit of its list
-did not store (``open``), and the content of files without a summary, which every condition keeps.
+ValueList, Formatted and Hybrid have one list of values per file (``values``); Prefix and Suffix have two (``whole`` and
+``cut``). A *unit* is a value of a dictionary: a row has one value, so ``c >= 'm' AND c < 'n'`` needs one value that
+satisfies both. Three more units follow the values: NULL (``nulls``), the unlisted values of files over the limit of the
+list (``open``), and the content of files without a summary, which every condition keeps.
 
-A condition on values is an :class:`~geoskip.conditions.Among` on keys (:mod:`geoskip.evaluation.values`), and thus some
-runs of units: two binary searches for each interval, in dictionaries that are derived once a snapshot.
+A condition on values is an :class:`~geoskip.conditions.Among` on keys (:mod:`geoskip.evaluation.values`), which selects
+runs of units: two binary searches for each interval, in dictionaries that are derived once per snapshot.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _FEW = 16
 
 
 def passes(lists: Mapping[str, Intervals], part: str, *, null: bool, unlisted: bool) -> Condition:
-    """The condition that a value lies in the intervals of its list, or is NULL, or not listed.
+    """Return the condition that a value lies in the intervals of its list, or is NULL, or unlisted.
 
     Parameters
     ----------
     lists
         The intervals of keys, by list.
     part
-        The beginning of the names of the fields.
+        The prefix of the field names.
     null, unlisted
-        True if NULL and values that are not listed pass.
+        True if NULL and unlisted values pass.
     """
     flags = [Compare(f"{part}{flag}", "=", True) for flag, passing in (("nulls", null), ("open", unlisted)) if passing]
     return any_holds([*(Among(f"{part}{name}", intervals) for name, intervals in lists.items()), *flags])
@@ -50,10 +50,10 @@ class Postings(UnitTable):
     """The units of all files, and the files of each unit."""
 
     dictionaries: Mapping[str, tuple[int, CandidateValues]]
-    """By list, the number of the first unit, and the distinct values in Spark's order, then NULL."""
+    """For each list, the number of its first unit, and the distinct values in Spark's order, then NULL."""
     part: str
     starts: Integers
-    """The place in ``owners`` of each unit's first file; one more for the end."""
+    """The position in ``owners`` of each unit's first file, and the end."""
     owners: NDArray[np.int32]
     """The files of all units, unit by unit."""
     sizes: NDArray[np.int32]
@@ -63,18 +63,18 @@ class Postings(UnitTable):
         return len(self.starts) - 1
 
     def kind(self, name: str) -> pa.DataType:
-        """The type of the physical values of a list."""
+        """Return the type of the physical values of a list."""
         return self.dictionaries[f"{self.part}{name}"][1].array.type
 
     def column(self, name: str) -> Mask:
-        """One of the flags ``nulls`` and ``open``; lists answer conditions instead."""
+        """Return the flag ``nulls`` or ``open`` of the units; for lists use :meth:`answer`."""
         return self._mask_of_runs(self._flag_runs(name))
 
     def answer(self, condition: AllOf | Among) -> Mask | None:
         return self._mask_of_runs(self._value_runs(condition)) if isinstance(condition, Among) else None
 
     def runs_of(self, condition: Condition) -> Runs | None:
-        """The runs of units that satisfy a condition of :func:`passes`; None for other conditions."""
+        """Return the runs of units that satisfy a condition of :func:`passes`; None for other conditions."""
         found: Runs = []
         for one in condition.parts if isinstance(condition, AnyOf) else (condition,):
             if isinstance(one, Among):
@@ -86,7 +86,7 @@ class Postings(UnitTable):
         return [*found, (len(self) - 1, len(self))]
 
     def files_within(self, places: Runs | Integers) -> Mask:
-        """The mask of the files with a unit in one of these runs, which are disjoint and ascending."""
+        """Mark the files with a unit in one of these runs, which are disjoint and ascending."""
         begin, end = self.starts[np.asarray(places, dtype=np.int64).reshape(-1, 2).T]
         if 2 * int((end - begin).sum()) <= len(self.owners):
             keep = np.zeros(len(self.sizes), dtype=bool)
@@ -100,7 +100,7 @@ class Postings(UnitTable):
         return self.files_within(edges.reshape(-1, 2))
 
     def _owners_of(self, begin: Integers, end: Integers) -> NDArray[np.int32]:
-        """The files of some runs of owners."""
+        """Return the files of some runs of ``owners``."""
         if len(begin) <= _FEW:
             runs = zip(begin.tolist(), end.tolist(), strict=True)
             return np.concatenate([self.owners[:0], *(self.owners[first:last] for first, last in runs)])
@@ -118,7 +118,7 @@ class Postings(UnitTable):
         return [(at, at + 1)]
 
     def _mask_of_runs(self, places: Runs) -> Mask:
-        """The mask of some runs of units, and of those whose content is unknown."""
+        """Mark some runs of units, and the unit of unknown content."""
         found = np.zeros(len(self), dtype=bool)
         for first, end in places:
             found[first:end] = True
@@ -141,7 +141,7 @@ class ListedClause(ExistsClause):
 def postings_of(
     files: Files, index: str, lists: Sequence[str] = ("values",), part: str = "", *, backwards: bool = False
 ) -> Postings:
-    """The postings of an index, derived once a snapshot.
+    """Return the postings of an index, derived once per snapshot.
 
     Parameters
     ----------
@@ -152,9 +152,9 @@ def postings_of(
     lists
         The fields that are lists.
     part
-        The beginning of the names of the fields, but of ``rows``.
+        The prefix of the field names, except ``rows``.
     backwards
-        True if byte strings are read backwards.
+        True if byte strings are reversed.
     """
     return files.cached(("postings", index, part), lambda: _make_postings(files, index, lists, part, backwards))
 
@@ -176,7 +176,7 @@ def _make_postings(files: Files, index: str, lists: Sequence[str], part: str, ba
     for at, some in enumerate((known & (nulls > 0), known & ~listed, ~known)):
         owners.append(np.flatnonzero(some))
         units.append(np.full(len(owners[-1]), count + at))
-    pairs = np.sort(np.concatenate(units) << 32 | np.concatenate(owners))  # quicker than an argsort and a take
+    pairs = np.sort(np.concatenate(units) << 32 | np.concatenate(owners))  # faster than an argsort and a take
     numbers, files_of_units = pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=count + 3))])
     sizes = np.bincount(files_of_units, minlength=len(files)).astype(np.int32)
@@ -184,15 +184,15 @@ def _make_postings(files: Files, index: str, lists: Sequence[str], part: str, ba
 
 
 def _list(array: pa.Array) -> pa.Array:
-    """The stored lists, which are null where there are none."""
+    """Return the stored lists, null if missing."""
     is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
     return array if is_list else pa.nulls(len(array), pa.list_(pa.int64()))
 
 
 def dictionary_of(flat: pa.Array, *, backwards: bool = False) -> tuple[pa.Array, Integers]:
-    """The distinct values without NULL in Spark's order, and each value's number.
+    """Return the distinct values without NULL in Spark's order, and the number of each entry's value.
 
-    -0.0 and 0.0 are two values, all NaN are one.
+    -0.0 and 0.0 are different values, all NaN are one.
     """
     real = pa.types.is_floating(flat.type)
     encoded = (reals_as_bits(flat) if real else flat).dictionary_encode()
@@ -208,7 +208,7 @@ def dictionary_of(flat: pa.Array, *, backwards: bool = False) -> tuple[pa.Array,
 
 
 def reals_as_bits(flat: pa.Array) -> pa.Array:
-    """The bits of doubles, with one pattern for all NaN."""
+    """Return the bits of doubles, with one pattern for all NaN."""
     plain_values = np.array(flat.to_numpy(zero_copy_only=False), dtype=np.float64)
     plain_values[np.isnan(plain_values)] = np.nan
     return pa.array(plain_values.view(np.int64))

@@ -1,7 +1,7 @@
-"""Clauses on stored bounds, of one index or of several that an expression mixes.
+"""Clauses on stored bounds, of one index or of several indexes in one expression.
 
-What is computed from indexed expressions lies in the intervals that :mod:`geoskip.bounds` derives, so that a
-unit is kept where some value between the ends may make the predicate TRUE.
+Values computed from indexed expressions lie in the intervals that :mod:`geoskip.bounds` derives, so a unit is kept if
+some value in its interval may make the predicate TRUE.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ BoundEnds = tuple[Interval, SortKeys]
 
 
 class BoundTable(UnitTable):
-    """The bounds of an expression, a unit a file: ``low`` and ``high``, as sort keys or bytes, and flags.
+    """The bounds of an expression per file: ``low`` and ``high`` as sort keys or bytes, and flags.
 
-    ``present``, ``numbers`` and ``nan`` say which values there may be, ``exact`` that bounds of strings were not
-    shortened, ``values`` and ``nulls`` that some value of the indexed expressions is not NULL, or is.
+    ``present``, ``numbers`` and ``nan`` mark units that may have values, numbers or NaN; ``exact`` marks units with
+    bounds of strings that were not truncated; ``values`` and ``nulls`` mark units where some value of the indexed
+    expressions is not NULL, or is NULL.
     """
 
     def __init__(self, files: Files, of: Derivation, given: BoundEnds | None = None) -> None:
@@ -60,7 +61,7 @@ class BoundTable(UnitTable):
 
     @property
     def interval(self) -> Interval | ByteStrings | None:
-        """The intervals; raises IncomparableError where there are none of the expression."""
+        """The intervals; raises IncomparableError if the expression has none."""
         return interval_of(self.files, self.of) if self._given is None else self._given[0]
 
     def _ends(self) -> SortKeys | ByteStrings:
@@ -71,7 +72,7 @@ class BoundTable(UnitTable):
         return keys_of(self.files, self.of, interval) if isinstance(interval, Interval) else interval
 
     def as_doubles(self) -> BoundTable:
-        """The bounds of numbers as Spark rounds these to doubles."""
+        """Return the bounds of numbers as doubles, rounded as in Spark."""
         assert isinstance(self.interval, Interval)
         doubles = self.interval.as_real("double")
         return BoundTable(self.files, self.of, (doubles, doubles.keys()))
@@ -116,12 +117,12 @@ class _OfRange(FileClause):
 
     @property
     def name(self) -> str:
-        """The index of a bare expression; the first one of others."""
+        """The index, or the first of several."""
         return self.of.names[0]
 
     @property
     def is_derived(self) -> bool:
-        """True for an expression that is computed from what is indexed."""
+        """True for an expression that is computed from indexed expressions."""
         return not self.of.is_leaf
 
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -135,13 +136,13 @@ class _OfRange(FileClause):
         return BoundTable(files, self.of)
 
     def where(self, table: Any) -> Condition:
-        if self.is_derived and table.of != self.of:  # the table has stored bounds alone
+        if self.is_derived and table.of != self.of:  # the table has only stored bounds
             return Refine(ALWAYS, lambda table, places: self.keep(table.files)[places], str(self))
         found = self.condition(table)
         return any_holds([found, NULLS]) if self.of.takes_null else found
 
     def condition(self, table: BoundTable) -> Condition:
-        """The condition on bounds; some value, where these have no order with a literal."""
+        """Return the condition on bounds; that a value exists, if bounds and literal are not comparable."""
         try:
             interval = table.interval
             if isinstance(interval, Interval):
@@ -151,16 +152,16 @@ class _OfRange(FileClause):
             return VALUES
 
     def of_keys(self, interval: Interval) -> Condition:
-        """The condition on intervals of values of fixed width."""
+        """Return the condition on intervals of values of fixed width."""
         raise IncomparableError(type(self).__name__)
 
     def of_bytes(self) -> Condition:
-        """The condition on intervals of strings or binary."""
+        """Return the condition on intervals of strings or binary."""
         raise IncomparableError(type(self).__name__)
 
 
 def _cache_answer(clause: Clause, files: Files, keep: Callable[[Files], Mask]) -> Mask:
-    """The first answer for these files: a report asks again, when no engine is there."""
+    """Cache the result for these files: a report evaluates it again without an engine."""
     known: WeakKeyDictionary[Files, Mask] = clause.__dict__.setdefault("_answers", WeakKeyDictionary())
     if files not in known:
         known[files] = keep(files)
@@ -169,10 +170,10 @@ def _cache_answer(clause: Clause, files: Files, keep: Callable[[Files], Mask]) -
 
 @dataclass(frozen=True)
 class RangeMeets(_OfRange):
-    """Some value may stand in ``op`` to one of the literals; with ``numbers``, some value but NaN.
+    """``value op literal`` may hold for some value (other than NaN, with ``numbers``) and some literal.
 
-    An order comparison of the bare expression is decided by one end as it is stored, where all units have it and none
-    may hold NaN.
+    An order comparison of the indexed expression itself reads only one stored bound, if all units have it and none may
+    contain NaN.
     """
 
     op: str
@@ -204,7 +205,7 @@ class RangeMeets(_OfRange):
         return found
 
     def _meets_doubles(self, table: BoundTable, places: Places) -> Mask:
-        """The comparison with a double, as Spark would make it of numbers of other types."""
+        """Compare with a double as Spark does for numbers of other types: after conversion to double."""
         doubles = table.as_doubles()
         return evaluate(self.condition(doubles), doubles)[places]
 
@@ -240,7 +241,7 @@ class RangeLeaves(_OfRange):
 
 @dataclass(frozen=True)
 class RangesCompare(Clause):
-    """Some value of one expression may stand in ``op`` to some value of another one of the same type."""
+    """``a op b`` may hold for some values of two expressions of the same type."""
 
     left: Derivation
     op: str
@@ -307,7 +308,7 @@ class PrefixMeets(FileClause):
             return VALUES
 
     def of_prefix(self, prefix: bytes) -> Condition:
-        """The condition on the bounds of strings."""
+        """Return the condition on the bounds of strings."""
         return prefix_meets(prefix)
 
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -349,7 +350,7 @@ class HasValues(FileClause):
 
 @dataclass(frozen=True)
 class HasNulls(_OfRange):
-    """Some value is NULL, or a function of the expression may make it so by an overflow."""
+    """Some value is NULL, or may become NULL by an overflow in a function of the expression."""
 
     def condition(self, table: BoundTable) -> Condition:
         if self.of.is_total:

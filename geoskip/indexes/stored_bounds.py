@@ -1,7 +1,7 @@
 """The bounds of one file's values: their Arrow type, and how they are collected and merged.
 
-Values are physical, as in predicates (days, microseconds, ...), strings as bytes. A bound that is None while there are
-values is open.
+Values are physical, as in predicates (days, microseconds, ...), strings as bytes. If there are values, None means
+unbounded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from geoskip.types import sql_type
 
 T = TypeVar("T")
 PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}
-"""The units of timestamps that are not microseconds."""
+"""The units of timestamps other than microseconds."""
 LONGEST = 32
-"""The bytes of a string that a bound keeps, beside those that both bounds of a file begin with."""
+"""The bytes of a string that a bound keeps after the common prefix of both bounds of a file."""
 _MOST_SHARED = 224
-"""The bytes of the latter, at most: files in an order of paths or URLs are told apart by what follows."""
+"""The most bytes of the common prefix: files sorted by paths or URLs differ only after a long prefix."""
 
 _WAYS_OUT = (
     (r"array|map|struct", "index a field of it, or a function of it such as size({})"),
@@ -39,7 +39,7 @@ _WAYS_OUT = (
 
 
 def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
-    """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out."""
+    """Return the Arrow type of a column's bounds; raises UnsupportedColumnError with an alternative."""
     of = sql_type(column.type)
     if of.arrow is not None and of.kind != "array":
         return pa.binary() if of.is_text else of.arrow
@@ -51,14 +51,14 @@ def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
 
 
 def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
-    """The summary of some values: ``min``, ``max`` (but NaN), ``exact``, ``nulls``, ``nans``, ``rows``."""
+    """Summarise values: ``min``, ``max`` (without NaN), ``exact``, ``nulls``, ``nans``, ``rows``."""
     unit = values.type.unit if pa.types.is_timestamp(values.type) else "us"
     values = cast_to_ordered(values)
     kind = values.type
     rows, nulls, nans = len(values), values.null_count, 0
     if pa.types.is_null(kind):
         return _summary(None, None, nulls=rows, rows=rows)
-    if pa.types.is_floating(kind):  # pyarrow's min_max drops NaN, and Spark orders it above every number
+    if pa.types.is_floating(kind):  # pyarrow's min_max ignores NaN; Spark orders it above every number
         nans = pc.sum(pc.is_nan(values)).as_py() or 0
     if rows == nulls + nans:
         return _summary(None, None, nulls=nulls, nans=nans, rows=rows)
@@ -74,42 +74,42 @@ def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
 
 
 def of_texts(low: bytes, high: bytes, *, nulls: int, rows: int) -> dict[str, Any]:
-    """The summary of strings or binary by the least and the greatest value, which are shortened.
+    """Return the summary of strings or binary from the least and the greatest value, truncated.
 
     Parameters
     ----------
     low, high : bytes
         The least and the greatest value.
     nulls, rows : int
-        How many rows are NULL, and how many there are.
+        The number of NULL rows, and of all rows.
     """
     short, tall = _cut(low, high)
     return _summary(short, tall, exact=(short, tall) == (low, high), nulls=nulls, rows=rows)
 
 
 def _cut(low: bytes, high: bytes) -> tuple[bytes, bytes | None]:
-    """Bounds of bounds: what these begin with both, and up to LONGEST bytes more of each."""
+    """Truncate bounds to their common prefix and up to ``LONGEST`` bytes more of each."""
     pairs = enumerate(zip(low[:_MOST_SHARED], high, strict=False))
     shared = next((at for at, (one, other) in pairs if one != other), min(len(low), len(high), _MOST_SHARED))
     return low[: LONGEST + shared], upper_bound(high, LONGEST + shared)
 
 
 def merge_bounds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The summary of all parts of a file from theirs."""
+    """Return the summary of a file, given those of its parts."""
     counts = {field: sum(part.get(field, 0) for part in parts) for field in ("nulls", "nans", "rows")}
     holding = [part for part in parts if part["rows"] > part["nulls"] + part.get("nans", 0)]
     lows, highs = ([part[end] for part in holding] for end in ("min", "max"))
     low = min(lows) if lows and None not in lows else None
     high = max(highs) if highs and None not in highs else None
     found = _summary(low, high, exact=all(part.get("exact", True) for part in parts), **counts)
-    if isinstance(low, bytes) and isinstance(high, bytes):  # parts may begin alike where the file does not
+    if isinstance(low, bytes) and isinstance(high, bytes):  # a part may have a longer common prefix than the file
         cut = _cut(low, high)
         found |= {"min": cut[0], "max": cut[1], "exact": found["exact"] and cut == (low, high)}
     return found
 
 
 def unite(ranges: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
-    """Ranges in order, those that overlap united.
+    """Sort ranges and unite those that overlap.
 
     >>> unite([(5, 6), (0, 2), (1, 1), (2, 3)])
     [(0, 3), (5, 6)]
@@ -124,9 +124,9 @@ def unite(ranges: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
 
 
 def upper_bound(value: bytes, longest: int = LONGEST) -> bytes | None:
-    """An upper bound of at most so many bytes for all texts that begin like one; None is unbounded.
+    """Return an upper bound of a text, truncated to about ``longest`` bytes; None is unbounded.
 
-    Text is cut between code points and its last one raised, so that the bound is text again.
+    A longer text is cut between code points and the last code point incremented, so that the bound is valid text.
 
     >>> upper_bound(b"short"), upper_bound(b"x" * 99) == b"x" * 31 + b"y", upper_bound(bytes([255]) * 99)
     (b'short', True, None)
@@ -143,7 +143,7 @@ def upper_bound(value: bytes, longest: int = LONGEST) -> bytes | None:
 
 
 def _prefix_successor(text: str) -> bytes | None:
-    """The least text above all that begin with this one: its last code point raised."""
+    """Return the least text above all texts with this prefix: the last code point is incremented."""
     head = text.rstrip("\U0010ffff")
     if not head:
         return None
@@ -158,7 +158,7 @@ def _summary(
 
 
 def cast_to_ordered(values: Any) -> Any:
-    """Values in a type that Arrow orders as Spark does; strings as bytes, since they may not be UTF-8."""
+    """Cast values to a type that Arrow orders as Spark does; strings to bytes, as they may not be UTF-8."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return cast_to_ordered(values.cast(kind.value_type))
@@ -184,7 +184,7 @@ _BINARY_VIEW = getattr(pa, "binary_view", pa.binary)()
 
 
 def _outward(bound: float, zero: float) -> float:
-    """A zero bound as -0.0 below and 0.0 above: min_max gives either, and a function may show the sign."""
+    """Return a zero bound with the given sign: min_max returns either zero, and functions may differ."""
     return zero if bound == 0 else bound
 
 
@@ -193,7 +193,7 @@ _known: ContextVar[dict[tuple[int, Hashable], tuple[pa.Array, Any]] | None] = Co
 
 @contextmanager
 def sharing_results() -> Iterator[None]:
-    """Open a block in which results are kept, with the arrays they were computed of."""
+    """Open a block in which :func:`share` caches results by array."""
     token = _known.set({})
     try:
         yield
@@ -202,7 +202,7 @@ def sharing_results() -> Iterator[None]:
 
 
 def share(array: pa.Array, what: Hashable, compute: Callable[[], T]) -> T:
-    """Return the result of ``compute``, or the one kept of the very same array under this name; read only.
+    """Return the result of ``compute``, cached for the same array object and name; read only.
 
     >>> values, counted = pa.array([1, 2]), []
     >>> with sharing_results():
@@ -212,7 +212,7 @@ def share(array: pa.Array, what: Hashable, compute: Callable[[], T]) -> T:
     known = _known.get()
     if known is None:
         return compute()
-    key = (id(array), what)  # an id of no other array, since this one is kept
+    key = (id(array), what)  # the cache holds the array, so its id is not reused
     if key not in known:
         known[key] = (array, compute())
     result: T = known[key][1]
@@ -220,13 +220,13 @@ def share(array: pa.Array, what: Hashable, compute: Callable[[], T]) -> T:
 
 
 def is_shared(array: pa.Array, what: Hashable) -> bool:
-    """True if a result of the very same array is kept under this name."""
+    """True if a result is cached for the same array object and name."""
     known = _known.get()
     return known is not None and (id(array), what) in known
 
 
 def distinct(array: pa.Array) -> pa.Array:
-    """Return the distinct values without NULL; -0.0 and 0.0 are two."""
+    """Return the distinct values without NULL; -0.0 and 0.0 are different."""
     return share(array, "distinct", lambda: _distinct(array))
 
 
@@ -234,13 +234,13 @@ def _distinct(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
         array = array.cast(kind.value_type)
-    elif pa.types.is_float16(kind) or str(kind).endswith("_view"):  # types of which Arrow finds no distinct values
+    elif pa.types.is_float16(kind) or str(kind).endswith("_view"):  # Arrow's unique does not support these
         array = cast_to_ordered(array)
     return array.drop_null().unique()
 
 
 class CachedSummary(dict[str, Any]):
-    """A summary with intermediate results, which it loses when it is complete or leaves its process."""
+    """A summary with intermediate results, which are dropped when it is complete or pickled."""
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)

@@ -2,22 +2,22 @@
 
 The index of Extensible Data Skipping, table I and section V-A.
 
-*Stored a file*: ``values``, the distinct values that are not NULL, in order; ``nulls`` and ``rows``. A file with more
-than ``limit`` distinct values, or with more than a mebibyte of them, stores no values: it is kept, but for ``IS NULL``.
+*Stored per file*: ``values``, the distinct values that are not NULL, in order; ``nulls`` and ``rows``. A file with more
+than ``limit`` distinct values, or more than 1 MiB of them, stores no values: it is kept, except for ``IS NULL``.
 
 *In memory*: :class:`~geoskip.indexes.postings.Postings`, one dictionary for the dataset with the files of each value,
-derived once a snapshot. Equality and IN are look-ups in it. A *unit* is a value: a row has one value, so a row that
+derived once per snapshot. Equality and IN are look-ups in it. A *unit* is a value: a row has one value, so a row that
 makes ``a AND b`` TRUE over the same expression has a value that makes both TRUE, and merging two clauses value by value
 decides the AND exactly.
 
-*Why skipping is sound*: the list holds every value of the file, NULL is counted beside it, and a deterministic
-condition over the expression alone depends on nothing but that value. The condition is evaluated for each distinct
-value (:mod:`geoskip.evaluation`: equality, order and plain tests of text here, everything else by the engine itself,
-with its own semantics), so a file without a value that makes it TRUE has no row that does. The same holds for FALSE
-and NULL: the verdicts are exact, where the evaluation does not throw. -0.0 and 0.0 are kept apart, since functions of
-them differ, and equality finds both; all NaN are one.
+*Why skipping is sound*: the list contains every value of the file, NULLs are counted, and a deterministic condition
+over only this expression depends only on its value. The condition is evaluated for each distinct value
+(:mod:`geoskip.evaluation`: equality, order and plain tests of text in Python, everything else by the engine itself,
+with its own semantics), so a file without a value that makes it TRUE has no row that does. The same holds for FALSE and
+NULL: the verdicts are exact if the evaluation does not throw. -0.0 and 0.0 are listed separately, since functions may
+distinguish them; equality finds both. All NaN are one value.
 
-*What it costs*: a pass over the distinct values a condition, once; to build, hashing the file's values.
+*Cost*: one pass over the distinct values per condition; for a build, hashing the file's values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from geoskip.predicates import And, Comparison, In, IsNull, Not, Or, Predicate
 from geoskip.types import sql_type
 
 MOST_BYTES = 1 << 20
-"""Bytes of text or binary in a file's list, at most."""
+"""The most bytes of text or binary in a file's list."""
 
 
 @index
@@ -107,7 +107,7 @@ def list_clause(name: str, over: Predicate, node: Predicate, part: str = "") -> 
     node
         The vertex.
     part
-        The beginning of the names of the fields, for an index with several lists a file.
+        The prefix of the field names, for an index with several lists per file.
     """
     match node:
         case And() | Or():
@@ -125,16 +125,16 @@ def list_type(column: SourceColumn, kind: str) -> pa.DataType:
 
 
 def list_statistics(expression: str, kind: str, summaries: pa.StructArray, part: str = "") -> FileStatistics:
-    """Return the figures of listed values; without bounds for collated text, which is ordered otherwise.
+    """Return the statistics of listed values; without bounds for collated text, which has another order.
 
     Parameters
     ----------
     expression, kind
         The listed expression, and Spark's name of its type.
     summaries
-        An entry a file, null where there is no summary.
+        One entry per file, null without a summary.
     part
-        The beginning of the names of the fields.
+        The prefix of the field names.
     """
     values, nulls = field_of(summaries, f"{part}values"), field_of(summaries, f"{part}nulls")
     low, high, nans = ends_of_lists(values)
@@ -160,7 +160,7 @@ def list_of(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazil
     plain = physical(distinct(values))
     if pa.types.is_floating(plain.type):
         bits = np.sort(np.asarray(pc.unique(reals_as_bits(plain))))  # -0.0 before 0.0
-        # numpy's default sort of doubles makes 0.0 of some -0.0 on processors with AVX-512
+        # numpy's default sort of doubles changes some -0.0 to 0.0 on processors with AVX-512
         return _summary(np.sort(bits.view(np.float64), kind="stable").tolist(), limit, most_bytes, nulls, rows)
     found = pc.unique(plain) if pa.types.is_date64(values.type) else plain
     if len(found) > limit or found.nbytes > most_bytes + 16 * len(found):
@@ -171,7 +171,7 @@ def list_of(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazil
 
 
 class LazyValues(Sequence[Any]):
-    """Physical values that become Python objects on first access; those of a filter never do."""
+    """Physical values that are converted to Python objects on first access, which filters never need."""
 
     def __init__(self, array: pa.Array) -> None:
         self._array = array
@@ -179,13 +179,13 @@ class LazyValues(Sequence[Any]):
     @cached_property
     def objects(self) -> list[Any]:
         """The values as Python objects."""
-        # to_pylist makes a scalar of each first: 20 times slower
+        # to_pylist creates a scalar for each value: 20 times slower
         found: list[Any] = self._array.to_numpy(zero_copy_only=False).tolist()
         return found
 
     @cached_property
     def bytes(self) -> int | None:
-        """The bytes of text or binary together; None for other values."""
+        """The total bytes of text or binary values; None for other values."""
         array = self._array
         if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
             return None
@@ -211,7 +211,7 @@ class LazyValues(Sequence[Any]):
 
 
 def bytes_of(values: Sequence[Any]) -> int | None:
-    """Return the bytes of text or binary values together; None for other values.
+    """Return the total bytes of text or binary values; None for other values.
 
     >>> bytes_of([b"ab", b"c"]), bytes_of(LazyValues(pa.array([b"ab", b"c"]))), bytes_of([1]), bytes_of([])
     (3, 3, None, None)
@@ -253,8 +253,8 @@ def _summary(values: Sequence[Any] | None, limit: int, most_bytes: int, nulls: i
 class ListMeets(ListedClause):
     """Some value, or NULL, may give the condition the wanted outcome, TRUE or FALSE.
 
-    What the engine evaluated is cached by snapshot: when a report evaluates the clause again, the engine's expressions
-    of the query no longer exist.
+    Results of the engine are cached by snapshot: when a report evaluates the clause again, the engine's expressions of
+    the query no longer exist.
     """
 
     name: str
@@ -262,12 +262,12 @@ class ListMeets(ListedClause):
     node: Predicate
     wanted: int = IS_TRUE
     part: str = ""
-    """The beginning of the names of the fields, for an index with several lists a file."""
+    """The prefix of the field names, for an index with several lists per file."""
     _found: list[tuple[Postings, Any]] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def index(self) -> str:  # type: ignore[override]
-        """The name that clauses over the same units share."""
+        """The common name of clauses over the same units."""
         return f"{self.name}.{self.part}" if self.part else self.name
 
     def units(self, files: Files) -> Postings:
@@ -282,7 +282,7 @@ class ListMeets(ListedClause):
         return passes({"values": values}, self.part, null=null, unlisted=bool(values))
 
     def _evaluate_values(self, table: Postings, places: Places) -> Mask:
-        """Evaluate the condition for each listed value, once a snapshot."""
+        """Evaluate the condition for each listed value, once per snapshot."""
         for known, packed in self._found:
             if known is table:
                 return np.unpackbits(packed, count=len(table)).view(bool)[places]
