@@ -1,1 +1,1 @@
-"""GeoBox: up to k closed boxes a file, for longitude and latitude columns or for geometries."""
+"""GeoBox: up to k closed boxes per file, for longitude and latitude columns or for geometries."""

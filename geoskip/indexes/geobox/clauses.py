@@ -1,11 +1,12 @@
 """The clauses of GeoBox: conditions on the boxes of every file that may contain a matching row.
 
-Each states a condition on :mod:`geoskip.indexes.geobox.units`, so that AND merges box by box: one row lies in one box.
-A *view* says how the box of the tested expression follows from the indexed one: exchanged, moved or grown, perhaps
-EMPTY. What a server or the boxes' blocks can find are the boxes that meet a window; shapes are compared by code.
+Each clause is a condition on :mod:`geoskip.indexes.geobox.units`, so AND is merged box by box: one row lies in one box.
+A *view* transforms the indexed box to the box of the tested expression: exchanged, moved or grown, perhaps EMPTY. A
+search server or the blocks of boxes find the boxes that meet a window; shapes are compared in Python.
 
-Sound because a row's geometry lies in its closed box: what cannot be true of any geometry in the box is not true of
-the row. For the negated families the opposite is shown: what is true of every geometry in the box makes ``NOT`` false.
+This is sound because a row's geometry lies in its closed box: a predicate that is FALSE for every geometry in the box
+is FALSE for the row. For negated predicates the reverse holds: if a predicate is TRUE for every geometry in the box,
+its ``NOT`` is FALSE for the row.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ class BoxTransform:
     dy: float = 0.0
     radius: float = 0.0
     slack: bool = False
-    """True if computed by floating-point operations: comparisons take a margin."""
+    """True if computed by floating-point operations, so that comparisons need a margin."""
     total: bool = True
-    """True if EMPTY or invalid only where the indexed geometry is, apart from ``valid``."""
+    """True if EMPTY or invalid only where the indexed geometry is, except for rounding (``valid``)."""
     valid: bool = True
-    """True if no coordinate was rounded: rounding may move all corners of a tiny polygon to one place."""
+    """True if no coordinate was rounded: rounding may move all corners of a tiny polygon to one point."""
     point: bool = True
     """True if a point wherever the indexed geometry is one."""
     least: float = np.inf
@@ -85,11 +86,11 @@ class BoxTransform:
         return replace(self, radius=self.radius + radius, least=least, slack=True, total=total, point=False)
 
     def vertex(self) -> BoxTransform:
-        """Return the view of one of the coordinates, never EMPTY; the box is no longer the least."""
+        """Return the view of one of the vertices, never EMPTY; the box is no longer minimal."""
         return replace(self, slack=True, total=True, point=True)
 
     def inner_view(self) -> BoxTransform:
-        """Return the view of something inside the box."""
+        """Return the view of a geometry inside the box."""
         return replace(self, slack=True, total=False, point=False)
 
     def vanishes(self, scale: float) -> bool:
@@ -107,7 +108,7 @@ class BoxTransform:
         return boxes
 
     def back(self, envelope: Envelope, scale: float) -> Envelope:
-        """Return an envelope that the indexed box meets wherever the viewed box meets the given one.
+        """Return an envelope that the indexed box meets whenever the viewed box meets the given one.
 
         ``scale`` is the largest absolute coordinate of the indexed boxes.
         """
@@ -118,7 +119,7 @@ class BoxTransform:
         return Envelope(south, west, north, east) if self.flip else Envelope(west, south, east, north)
 
     def preimage(self, shape: BaseGeometry) -> BaseGeometry:
-        """Return where a shape lies for the indexed geometry that is compared with the viewed one."""
+        """Return a shape in the coordinates of the indexed geometry, given in those of the view."""
 
         def back(xy: NDArray[np.float64]) -> NDArray[np.float64]:
             moved = xy - (self.dx, self.dy)
@@ -137,7 +138,7 @@ class BoxTransform:
 
 @dataclass(frozen=True)
 class GeoClause(ExistsClause):
-    """The base of GeoBox's clauses: the index's text, the counts that it stores, and the view."""
+    """The base of GeoBox's clauses: the text of the index, its stored counts, and the view."""
 
     index: str
     counts: tuple[str, ...]
@@ -150,11 +151,11 @@ class GeoClause(ExistsClause):
         return units_of(files, self.index, self.counts)
 
     def keep_units(self, files: Files) -> Mask:
-        with np.errstate(all="ignore"):  # views of huge coordinates may overflow to infinities, which keep
+        with np.errstate(all="ignore"):  # huge coordinates may overflow to infinity, which keeps
             return super().keep_units(files)
 
     def outline(self) -> BaseGeometry | None:
-        """Return what the boxes are compared with, as it lies for the indexed geometry; None without."""
+        """Return the shape to compare with, in the coordinates of the indexed geometry, or None."""
         return None
 
     def _code(self, where: Condition, keep: Callable[[Any, Integers], Mask]) -> Condition:
@@ -163,7 +164,7 @@ class GeoClause(ExistsClause):
     def _near(
         self, table: Table, envelopes: Iterable[Envelope], kept: Callable[[BoxUnits, Integers], Mask] | None
     ) -> Condition:
-        """The condition that keeps, of the boxes that may meet an envelope as viewed, those that code keeps."""
+        """Keep boxes that may meet an envelope in the view and that the function keeps, if there is one."""
         windows = self._windows_of(table, envelopes)
         near = windows if kept is None else self._code(windows, kept)
         unknown = self._unsure() if self.view.if_point or self.view.centre else NEVER
@@ -173,8 +174,8 @@ class GeoClause(ExistsClause):
         return any_holds(window(self.view.back(envelope, table.scale)) for envelope in envelopes)
 
     def _unsure(self) -> Condition:
-        """The condition that keeps the boxes of files whose view is unknown, or that have something invalid."""
-        mixed: Condition = Compare("point", "=", False)  # only these files may have either
+        """Keep the boxes of files with an unknown view or with an invalid geometry."""
+        mixed: Condition = Compare("point", "=", False)  # files with only points have neither
         if "types" not in self.counts:
             return NEVER
         return mixed if self.view.if_point else self._code(mixed, lambda *given: ~self._valid_boxes(*given))
@@ -182,19 +183,19 @@ class GeoClause(ExistsClause):
     def _not_all(
         self, table: Table, envelopes: Iterable[Envelope], dropped: Callable[[BoxUnits, Integers], Mask]
     ) -> Condition:
-        """The condition that keeps EMPTY rows, and all but those boxes near an envelope that code drops."""
+        """Keep EMPTY rows, and all boxes except those near an envelope that the function drops."""
         windows = self._windows_of(table, envelopes)
         elsewhere = AllOf((UnitSort.BOX.condition, Negation(windows)))
         near = self._code(windows, lambda *given: ~(self._sure(*given) & dropped(*given)))
         return any_holds([elsewhere, near, UnitSort.EMPTY.condition, UnitSort.WILD.condition])
 
     def _sure(self, units: BoxUnits, places: Integers) -> Mask:
-        """Return the mask of those boxes whose files have a known view, and nothing invalid."""
+        """Mark boxes of files with a known view and without invalid geometries."""
         sure = self._valid_boxes(units, places)
         return sure & units.only_points(places) if self.view.if_point else sure
 
     def _valid_boxes(self, units: BoxUnits, places: Integers) -> Mask:
-        """Return the mask of those boxes in whose files every geometry, as viewed, is valid."""
+        """Mark boxes of files in which every geometry is valid in the view."""
         if self.view.vanishes(units.scale):
             return np.zeros(len(places), dtype=bool)
         return units.all_valid(places) if self.view.valid else units.only_points(places)
@@ -208,7 +209,7 @@ class _ShapeClause(GeoClause):
     shape: Shape
 
     def outline(self) -> BaseGeometry | None:
-        """Return the shape; with a distance, the area within it."""
+        """Return the shape, buffered by the distance if there is one."""
         distance = getattr(self, "distance", 0)
         shape = shapely.buffer(self.shape.geometry, distance, quad_segs=32) if distance > 0 else self.shape.geometry
         return self.view.preimage(shape)
@@ -216,7 +217,7 @@ class _ShapeClause(GeoClause):
 
 @dataclass(frozen=True)
 class BoxMeets(_ShapeClause):
-    """Some box shares a point with the shape: for relations that need a common point."""
+    """Some box shares a point with the shape: for predicates that require a common point."""
 
     def where(self, table: Table) -> Condition:
         exact = not self.view.slack and (self.shape.is_box or not self.shape.valid)
@@ -234,7 +235,7 @@ class BoxMeets(_ShapeClause):
 
 @dataclass(frozen=True)
 class BoxEncloses(_ShapeClause):
-    """Some box contains the shape's envelope, as a geometry does that contains a shape that is not EMPTY."""
+    """Some box contains the shape's envelope, as required to contain a shape that is not EMPTY."""
 
     def where(self, table: Table) -> Condition:
         envelope = self.shape.envelope
@@ -249,10 +250,10 @@ class BoxEncloses(_ShapeClause):
 
 @dataclass(frozen=True)
 class BoxEquals(BoxEncloses):
-    """Some box contains the shape's envelope, as what equals a shape does, or some row is invalid.
+    """Some box contains the shape's envelope, as required to equal the shape, or some row is invalid.
 
-    To Sedona, geometries are equal if their symmetric difference is EMPTY. JTS may return EMPTY for a line and a
-    polygon without an area too, wherever else the line goes; an overlay of valid geometries is complete.
+    In Sedona, geometries are equal if their symmetric difference is EMPTY. JTS may also return EMPTY for a line and a
+    polygon without area, even if the line leaves the polygon; overlays of valid geometries are correct.
     """
 
     def where(self, table: Table) -> Condition:
@@ -265,10 +266,10 @@ class BoxEquals(BoxEncloses):
 
 @dataclass(frozen=True)
 class BoxLeaves(_ShapeClause):
-    """Some box is not wholly in the polygon (``openly``: its interior), or some row is EMPTY or invalid.
+    """Some box is not entirely in the polygon (``openly``: its interior), or some row is EMPTY or invalid.
 
-    A valid geometry whose box lies in the polygon is covered by it, and intersects it; in the interior, it is
-    contained by it.
+    A valid geometry with a box in the polygon is covered by the polygon and intersects it; with a box in the interior,
+    it is contained.
     """
 
     openly: bool
@@ -291,9 +292,9 @@ class BoxLeaves(_ShapeClause):
 class BoxDiffers(_ShapeClause):
     """Some row may be disjoint from the shape.
 
-    All valid rows of a box that lies in the polygon meet it, and so does a row that is alone in its file if the polygon
-    covers a side of its box: a geometry touches every side of its own box. Other shapes are met by all rows of a box
-    that is one of their vertices, not moved by rounding.
+    All valid rows of a box in the polygon intersect the polygon. If the file has a single row and the polygon covers a
+    side of its box, the row intersects too: a geometry touches every side of its own box. Other shapes intersect all
+    rows of a box that is one of their vertices, if the box was not rounded.
     """
 
     def where(self, table: Table) -> Condition:
@@ -317,7 +318,7 @@ class BoxDiffers(_ShapeClause):
 
 @dataclass(frozen=True)
 class BoxComesWithin(_ShapeClause):
-    """Some box comes within a distance of the shape, or some row is EMPTY, whose distances are 0 in JTS."""
+    """Some box is within a distance of the shape, or some row is EMPTY: its distances are 0 in JTS."""
 
     distance: float
 
@@ -376,14 +377,14 @@ class BoxCompares(GeoClause):
         return any_holds([boxes, half.condition, UnitSort.WILD.condition])
 
     def _half_planes(self) -> Iterator[Envelope]:
-        """The half-plane or the line of each literal, in one of which a match lies."""
+        """Iterate over half-planes or lines, one per literal; a match lies in one of them."""
         for below, above in self.bounds:
             low, high = -math.inf if self.op[0] == "<" else below, math.inf if self.op[0] == ">" else above
             ends = (low, -math.inf, high, math.inf) if self.axis == 0 else (-math.inf, low, math.inf, high)
             yield Envelope(*ends)
 
     def _axis_condition(self, least: str, most: str) -> Condition:
-        """The condition on the ends of an axis, which are finite."""
+        """Return the condition on the ends of an axis, which are finite."""
         bounds = np.clip(np.array(self.bounds, dtype=np.float64), -_FARTHEST, _FARTHEST)
         low, high = bounds[0].tolist()
         match self.op:
@@ -397,7 +398,7 @@ class BoxCompares(GeoClause):
                 return Compare(most, ">=", high)
             case "in":
                 return SomeValue(tuple(np.unique(bounds).tolist()), columns=(least, most))
-        exact = bounds[bounds[:, 0] == bounds[:, 1]]  # dropped where every row has one and the same of these
+        exact = bounds[bounds[:, 0] == bounds[:, 1]]  # a box is dropped if it equals one of these
         same = SomeValue(tuple(np.unique(exact).tolist()), equal=True, columns=(least, most))
         return AllOf((UnitSort.BOX.condition, Negation(same)))
 
@@ -408,7 +409,7 @@ class BoxCompares(GeoClause):
 
 @dataclass(frozen=True)
 class BoxHasRows(GeoClause):
-    """Some row has no box for one of these reasons, or (``boxed``) has a box: for IS NULL."""
+    """Some row is in a unit of these sorts, or (``boxed``) has a box: for IS NULL."""
 
     sorts: tuple[UnitSort, ...]
     boxed: bool

@@ -1,28 +1,28 @@
-"""Summaries of GeoBox: up to k boxes and some counts a file, collected from points or geometries.
+"""Summaries of GeoBox: up to k boxes and counts per file, collected from points or geometries.
 
-A pair of numbers: ``boxes``, ``rows``, ``boxless`` (a NULL coordinate), ``nonfinite`` (neither NULL, but NaN, infinite
-or beyond 1e150), ``null_x`` and ``null_y``. Geometries: ``boxes`` of all coordinates (those of holes too: a hole of an
-invalid polygon may lie outside its shell, and envelope functions miss it), ``rows``, ``boxless`` (NULL or EMPTY),
+For pairs of numbers: ``boxes``, ``rows``, ``boxless`` (a NULL coordinate), ``nonfinite`` (no NULL, but NaN, infinite or
+beyond 1e150), ``null_x`` and ``null_y``. For geometries: ``boxes`` of all coordinates (including holes: a hole of an
+invalid polygon may lie outside its shell, and envelope functions ignore it), ``rows``, ``boxless`` (NULL or EMPTY),
 ``nonfinite``, ``nulls``, ``empties``, ``invalid``, and ``types``, the set of geometry types as bits of their WKB
-numbers. Slivers count as invalid, since rounding may move their centroid elsewhere.
+numbers. Slivers count as invalid, since rounding may move their centroid out of the box.
 
-``POINT EMPTY`` and ``POINT(NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons: rows
-that are one or have one as a part count as non-finite too.
+``POINT EMPTY`` and ``POINT(NaN NaN)`` are the same bytes in WKB, and in JTS the latter intersects polygons: rows that
+are such a point or contain one count as non-finite too.
 
-*The choice of boxes.* A file whose rows come from several clusters is useless under one box: three clusters, and every
-query between them reads the file. The rows are ordered along either axis, and the region whose best straight cut saves
-most is cut, until k regions are made or a cut saves less than a twentieth of the total cost. The cost of a region is
-the chance that a small query meets it: (width + 1) * (height + 1), in 64ths of the file's extent. A region of few 64ths
-that holds most rows is cut again in units of its own. One row lies wholly in one region, so the closed boxes of the
-regions cover all rows.
+*The choice of boxes.* One box is useless for a file with rows from several clusters: every query between the clusters
+reads the file. The rows are sorted along each axis, and the region with the best straight cut is cut, until there are k
+regions or a cut saves less than a twentieth of the total cost. The cost of a region is proportional to the probability
+that a small query meets it: (width + 1) * (height + 1), in 64ths of the file's extent. A region of few 64ths with most
+of the rows is cut again at its own scale. Each row lies entirely in one region, so the closed boxes of the regions
+cover all rows.
 
-Of many rows only the occupied cells of a 64 x 64 grid are cut, under the exact bounds of their rows. All bounds are
-kept as maxima (-xmin, -ymin, xmax, ymax): one running maximum gives the cost of every cut along both axes, in some
-ten calls of NumPy a region.
+For many rows, the occupied cells of a 64 x 64 grid are cut instead of single rows, with the exact bounds of their rows.
+All bounds are stored as maxima (-xmin, -ymin, xmax, ymax): one running maximum gives the cost of every cut along both
+axes, in about ten NumPy calls per region.
 
-On 42,049 zip codes in 400 files of three clusters each, polygons read a twelfth of the files that one box would; on
-clustered files 97 % of the files read hold a matching row, against 93 % under one box. 0.1-0.3 ms a file of few rows,
-12 ns a row of many.
+For 42,049 zip codes in 400 files of three clusters each, queries with polygons read a twelfth of the files that they
+read with one box; for clustered files, 97 % of the files read have a matching row, and 93 % with one box. The time is
+0.1-0.3 ms per file with few rows, and 12 ns per row with many.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _numbers(values: pa.Array) -> tuple[Floats, Floats]:
     kind = values.type
     if pa.types.is_decimal(kind):
         number = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
-        inexact = np.abs(number) * 1e-15  # Arrow rounds more than once
+        inexact = np.abs(number) * 1e-15  # Arrow's conversion rounds more than once
         return number - inexact, number + inexact
     if pa.types.is_integer(kind):
         whole = values.fill_null(0) if values.null_count else values
@@ -112,7 +112,7 @@ def collect_geometries(values: pa.Array, most: int) -> Summary | None:
     if int(null.sum()) != values.null_count:
         return None
     number = np.asarray(shapely.get_type_id(geometries))
-    if len(number) and int(number.max()) >= len(_WKB_NUMBER):  # curves leave the box of their coordinates
+    if len(number) and int(number.max()) >= len(_WKB_NUMBER):  # curves exceed the box of their coordinates
         return None
     empty = np.asarray(shapely.is_empty(geometries), dtype=bool)
     boxed = np.flatnonzero(~null & ~empty)
@@ -145,7 +145,7 @@ def _bounds(geometries: NDArray[np.object_]) -> tuple[Boxes, Mask]:
         return boxes, boxes.scale() <= LARGEST
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     boxes = Boxes(
-        np.minimum.reduceat(x, starts),  # NaN stays NaN in minimum and maximum
+        np.minimum.reduceat(x, starts),  # minimum and maximum keep NaN
         np.minimum.reduceat(y, starts),
         np.maximum.reduceat(x, starts),
         np.maximum.reduceat(y, starts),
@@ -183,17 +183,17 @@ _GRID = 64
 _WORTH = 0.05
 _TINY = 8
 _FEW = 256
-"""Rows up to which single rows are cut, and not cells of the grid."""
+"""Up to this number of rows, single rows are cut instead of cells of the grid."""
 _LEAST = 1e-290  # below it, _GRID / extent would overflow
 
 Ends = NDArray[np.float64]
-"""Bounds as maxima: -xmin, -ymin, xmax and ymax of each of some rows or cells."""
+"""Bounds as maxima: -xmin, -ymin, xmax and ymax of each row or cell."""
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Region:
-    """Some rows, ordered along x and along y, with the cut that saves most; a single row has none."""
+    """Rows ordered along x and along y, with the cut that saves most; a single row has no cut."""
 
     order: Rows
     saving: float = 0.0
@@ -237,7 +237,7 @@ def _chosen(boxes: Boxes, most: int) -> Ends:
     tiny = ((chosen[:2, most_rows] + chosen[2:, most_rows]) * units).max() < _TINY
     if (
         tiny and len(regions) < most and 2 * counts[most_rows] >= len(boxes)
-    ):  # an outlier must not make all others one cell
+    ):  # with an outlier, all other rows may share a cell
         inner = _chosen(_select(boxes, cells.rows_of(regions[most_rows])), most - len(regions) + 1)
         chosen = np.concatenate([chosen[:, :most_rows], inner, chosen[:, most_rows + 1 :]], axis=1)
     return chosen
@@ -257,15 +257,15 @@ def _select(boxes: Boxes, rows: Rows) -> Boxes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cells:
-    """The items that are cut: single rows, or the occupied cells of the grid."""
+    """The items that are divided: single rows, or the occupied cells of the grid."""
 
     ends: Ends
     counts: Rows
     """The number of rows of each item."""
     number: Rows | None = None
-    """The number of each item on the grid."""
+    """The grid cell of each item."""
     place: NDArray[np.int16] | None = None
-    """The number on the grid of each row's cell."""
+    """The grid cell of each row."""
 
     def rows_of(self, region: _Region) -> Rows:
         """Return the rows of a region."""
@@ -285,14 +285,14 @@ def _each(boxes: Boxes) -> _Cells:
 
 
 def _on_grid(boxes: Boxes, whole: Floats, units: Floats) -> _Cells:
-    """Return the cells of a grid by the rows' centres, with the exact bounds of the rows."""
+    """Assign rows to grid cells by their centres; cells have the exact bounds of their rows."""
     place = _bins(boxes.xmin, boxes.xmax, whole[0], units[0]) * np.int16(_GRID)
     place += _bins(boxes.ymin, boxes.ymax, whole[1], units[1])
     counts = np.bincount(place, minlength=_GRID * _GRID)
     number = np.flatnonzero(counts)
     ends = np.full((4, _GRID * _GRID), np.inf)
     ends[2:] = -np.inf
-    wide = place.astype(np.intp)  # ufunc.at is quickest so
+    wide = place.astype(np.intp)  # fastest for ufunc.at
     np.minimum.at(ends[0], wide, boxes.xmin)
     np.minimum.at(ends[1], wide, boxes.ymin)
     np.maximum.at(ends[2], wide, boxes.xmax)
@@ -319,7 +319,7 @@ def _regions(ends: Ends, most: int) -> list[_Region]:
         if region.saving < _WORTH * total:
             break
         total -= region.saving
-        last = len(regions) + 1 == most  # no cut of these parts would be made
+        last = len(regions) + 1 == most  # these parts are not cut further
         regions[at : at + 1] = [
             _Region(order) if last else _region(ends, order) for order in _parts(region, ends.shape[1])
         ]

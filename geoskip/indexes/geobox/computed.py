@@ -1,11 +1,11 @@
 """Clauses on expressions over a GeoBox's coordinates: ``abs(lat - 45) < 3``, ``2 * lng + lat > 100``.
 
-A box bounds either coordinate of its rows, as a MinMax of each would if every box were a file. So the clauses are those
-of MinMax (:mod:`geoskip.indexes.range_clauses`) with each unit as a file, and are joined by AND box by box.
+A box bounds both coordinates of its rows, like a MinMax on each coordinate with every box as a file. So the clauses are
+those of MinMax (:mod:`geoskip.indexes.range_clauses`) with each unit as a file, and AND is evaluated box by box.
 
-*Why that is sound*: every row lies in a unit of its file, and the summary of a unit holds for all its rows. The ends of
-a box are rounded outwards to values of the coordinate's type. A row with a NULL may still have the other coordinate,
-anything at all; a file with a coordinate that is not finite has one more unit, where all but NULL is possible.
+*Why that is sound*: every row lies in a unit of its file, and the summary of a unit holds for all its rows. The bounds
+of a box are rounded outwards to values of the coordinate's type. If one coordinate of a row is NULL, the other may be
+any value; a file with a coordinate that is not finite has an additional unit for any values except NULL.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Coordinate:
 
 @dataclass(frozen=True, eq=False)
 class UnitFiles(DerivedFiles):
-    """The units of a GeoBox as files with a summary of MinMax for each coordinate."""
+    """The units of a GeoBox as files with a MinMax summary for each coordinate."""
 
     units: BoxUnits
     coordinates: dict[str, Coordinate]
@@ -56,12 +56,12 @@ class UnitFiles(DerivedFiles):
         return len(self.units)
 
     def summary(self, index: str, field: str) -> pa.Array:
-        """One field of a coordinate's summary, one entry a unit."""
+        """Return one field of a coordinate's summary, with one entry per unit."""
         fields: dict[str, pa.Array] = self.cached(("fields", index), lambda: self._fields(self.coordinates[index]))
         return fields[field] if field in fields else pa.nulls(len(self))
 
     def null_reasons(self, axis: int) -> tuple[UnitSort, ...]:
-        """The rows without a box in which a coordinate is NULL; in the others it may be anything."""
+        """Return the sorts of units without a box in which a coordinate is NULL; in others it is unknown."""
         return (UnitSort.NULL, (UnitSort.ONLY_Y, UnitSort.ONLY_X)[axis])
 
     def _fields(self, coordinate: Coordinate) -> dict[str, pa.Array]:
@@ -81,7 +81,7 @@ class UnitFiles(DerivedFiles):
 
 @dataclass(frozen=True)
 class BoxPasses(GeoClause):
-    """Some unit may hold a match by what is known of the coordinates in it."""
+    """Some unit may contain a match, by the bounds of its coordinates."""
 
     coordinates: tuple[Coordinate, ...]
     inner: Clause
@@ -99,7 +99,7 @@ class BoxPasses(GeoClause):
 
 
 def computed_clause(index: GeoBox, node: Predicate) -> Clause | None:
-    """A clause for a predicate over something computed from the coordinates of a pair, or None."""
+    """Return a clause for a predicate on values computed from a pair's coordinates, or None."""
     axes = {uncast(bound): axis for axis, bound in reversed([*enumerate(index.bound)])}
     read: dict[str, Coordinate] = {}
 
@@ -119,16 +119,16 @@ def computed_clause(index: GeoBox, node: Predicate) -> Clause | None:
 
 
 def bounds_of_type(kind: SqlType, low: Floats, high: Floats, lacks: Mask) -> tuple[pa.Array, pa.Array]:
-    """The ends of boxes as bounds of a coordinate's type, rounded outwards to its values.
+    """Convert the bounds of boxes to a coordinate's type, rounded outwards.
 
     Parameters
     ----------
     kind : SqlType
         An exact or floating type.
     low, high : array of float64
-        The ends of the boxes, which come first among the units.
+        The bounds of the boxes, which are the first units.
     lacks : array of bool
-        One entry a unit: True where the bounds are null. So are they where 64 bits are too few.
+        One entry per unit: True for null bounds. Bounds that exceed 64 bits become null too.
     """
     ends = [np.zeros(len(lacks)) for _ in range(2)]
     ends[0][: len(low)], ends[1][: len(high)] = low, high
@@ -136,7 +136,7 @@ def bounds_of_type(kind: SqlType, low: Floats, high: Floats, lacks: Mask) -> tup
         return pa.array(ends[0], mask=lacks), pa.array(ends[1], mask=lacks)
     scaled = [end * 10.0**kind.scale if kind.is_decimal else end for end in ends]
     slack = [np.abs(end) * 1e-15 for end in scaled]
-    exact = [np.abs(end) < _EXACT for end in scaled]  # the double of one value alone is as near as this
+    exact = [np.abs(end) < _EXACT for end in scaled]  # only one value has this double
     least = np.where(exact[0], _nearest(kind, scaled[0], np.ceil), np.floor(scaled[0] - slack[0]))
     most = np.where(exact[1], _nearest(kind, scaled[1], np.floor), np.ceil(scaled[1] + slack[1]))
     limit = _MOST_WHOLE if kind.is_integral else _MOST_UNSCALED
@@ -145,11 +145,11 @@ def bounds_of_type(kind: SqlType, low: Floats, high: Floats, lacks: Mask) -> tup
     if kind.is_integral:
         return pa.array(words[0], mask=open_), pa.array(words[1], mask=open_)
     last = min(10**kind.precision - 1, 2**63 - 1)
-    words = [np.clip(word, -last, last) for word in words]  # the engine takes no other for the type
+    words = [np.clip(word, -last, last) for word in words]  # the limits of the type
     least, most = (decimals_of(word, pa.decimal128(38, kind.scale), open_) for word in words)
     return least, most
 
 
 def _nearest(kind: SqlType, end: Any, inward: Callable[[Any], Any]) -> Any:
-    """The whole number inward of an end; the unscaled decimal that was rounded to it."""
+    """Round a bound inward to a whole number, or to the unscaled decimal with this double."""
     return inward(end) if kind.is_integral else np.rint(end)

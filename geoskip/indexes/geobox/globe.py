@@ -1,14 +1,14 @@
 """The clauses of GeoBox for distances on the globe, from centroids to a constant point.
 
-Sedona measures from the centroid of what is no point. That of a valid geometry lies in its box, rounding aside
-(:func:`~geoskip.geometry.shapes.rounding_of`), that of an invalid polygon can leave it: such files are kept. No point
-of a box is nearer than the lower central angle (:func:`lower_angle`), none farther than the upper one.
+Sedona measures distances between centroids. The centroid of a valid geometry lies in its box, except for rounding
+(:func:`~geoskip.geometry.shapes.rounding_of`); that of an invalid polygon may be outside: such files are kept. All
+points of a box are between the lower (:func:`lower_angle`) and the upper central angle (:func:`upper_angle`).
 
-The nearest point of a box: inside its longitudes the latitude gap decides; else it lies on the nearer of the two
-meridian edges, at latitude ``atan2(sin phi, cos phi cos delta)`` where that lies in the box and delta is below 90
-degrees, else at an end of the edge (the angle to a meridian's points is a sinusoid of their latitude). The farthest
-point of a box is the one nearest to the antipode. Right at the poles, across the antimeridian and for longitudes
-0..360: longitudes are compared modulo 360. Angles are in radians.
+The nearest point of a box: for a place within its longitudes, the difference of latitudes decides. Else the nearest
+point lies on the nearer of the two meridian edges, at latitude ``atan2(sin phi, cos phi cos delta)`` if that is in the
+box and delta is below 90 degrees, else at an end of the edge (the angle to the points of a meridian is a sinusoid of
+their latitude). The farthest point of a box is the one nearest to the antipode. This is correct at the poles, across
+the antimeridian and for longitudes 0..360, since longitudes are compared modulo 360. Angles are in radians.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from geoskip.indexes.geobox.clauses import GeoClause, Integers, Table
 from geoskip.indexes.geobox.units import BoxUnits, UnitSort, inside
 
 SPHEROID_LEAST = 6335439.327
-"""Metres on WGS84 per radian of central angle (of geodetic coordinates), at least."""
+"""The least metres per radian of central angle on WGS84 (of geodetic coordinates)."""
 SPHEROID_MOST = 6399593.626
-"""The same, at most: its bounds are the least and largest radii of curvature."""
+"""The most metres per radian; both bounds are the least and the largest radius of curvature."""
 
 GLOBE = Envelope(-1e5, -90, 1e5, 90)
-"""Valid longitudes and latitudes; beyond 1e5, rounding modulo 360 is no longer far below the slack."""
+"""Valid longitudes and latitudes; beyond 1e5, the rounding error modulo 360 approaches the slack."""
 
 _CORNERS_OF_A_CIRCLE = 180
 
@@ -44,7 +44,7 @@ Cap = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Earth:
-    """Bounds of the metres (or another unit) in a radian of central angle: ``least`` and ``most``.
+    """Bounds of the metres (or another unit) per radian of central angle: ``least`` and ``most``.
 
     >>> Earth.of_radius(6371008.0).least
     6371008.0
@@ -60,7 +60,7 @@ class Earth:
 
     @classmethod
     def wgs84(cls) -> Earth:
-        """Return the WGS84 spheroid: metres of geodesic a radian of central angle of geodetic coordinates."""
+        """Return the WGS84 spheroid: geodesic metres per radian of central angle of geodetic coordinates."""
         return cls(SPHEROID_LEAST, SPHEROID_MOST)
 
 
@@ -76,20 +76,20 @@ class _Globe(GeoClause):
         return 1e-11 + np.where(np.asarray(angle) > math.pi - 1e-3, 1e-6, 1e-12 * np.asarray(angle))
 
     def _windows(self, angle: float, scale: float) -> list[Envelope]:
-        """Return windows that all boxes within an angle of the place meet; others may, too."""
+        """Return windows that all boxes within an angle of the place meet; other boxes may meet them too."""
         angle += math.radians(4 * ROUNDING * min(scale, 360.0))
         return windows(self.longitude, self.latitude, angle, scale)
 
     def _centroid_boxes(self, units: BoxUnits, places: Integers) -> Boxes:
-        """Return boxes of the centroids: grown by the rounding error, except for points, their own centroids."""
+        """Return boxes of the centroids: grown by the rounding error, except in files with only points."""
         boxes = self._seen(units, places)
         return boxes.grow(np.where(units.only_points(places), 0.0, 2 * ROUNDING * boxes.scale()))
 
     def outline(self) -> BaseGeometry:
-        """Return the circle around the place, the place itself if it has no size or half of the globe."""
+        """Return the circle around the place, or the place for a radius of 0 or beyond a quarter turn."""
         if not 0 < self.distance < self.earth.least * np.pi / 2:
             return self.view.preimage(shapely.Point(self.longitude, self.latitude))
-        import pyproj  # workers, which build boxes, have no need of it
+        import pyproj  # not needed by workers, which build boxes
 
         radius = self.earth.least
         earth = pyproj.Geod(ellps="WGS84") if radius == SPHEROID_LEAST else pyproj.Geod(a=radius, b=radius)
@@ -105,7 +105,7 @@ class _Globe(GeoClause):
 
 @dataclass(frozen=True)
 class GlobeComesWithin(_Globe):
-    """Some box comes within a distance of a place and meets all caps, or some row is invalid."""
+    """Some box is within a distance of a place and meets all caps, or some row is invalid."""
 
     caps: tuple[Cap, ...] = ()
 
@@ -137,7 +137,7 @@ class GlobeComesWithin(_Globe):
         return near
 
     def _in_cap(self, boxes: Boxes, cap: Cap) -> Mask:
-        """Return the mask of the boxes that meet a cap."""
+        """Mark boxes that meet a cap."""
         longitude, latitude, angle = cap
         lower = lower_angle(boxes, longitude, latitude)
         return np.asarray(lower - self._angular_slack(lower) <= angle)
@@ -171,7 +171,7 @@ class GlobeGoesBeyond(_Globe):
 
 
 def haversine(phi: Floats | float, theta: Floats | float, delta: Floats | float) -> Floats:
-    """The central angle between latitudes ``phi`` and ``theta`` at a longitude difference ``delta``.
+    """Return the central angle between latitudes ``phi`` and ``theta`` at longitude difference ``delta``.
 
     >>> bool(abs(haversine(0.0, 0.0, np.pi / 2) - np.pi / 2) < 1e-15)
     True
@@ -186,7 +186,7 @@ def on_sphere(boxes: Boxes) -> Mask:
 
 
 def lower_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:
-    """The least central angle from a point to each box.
+    """Return the least central angle from a point to each box.
 
     >>> here = Boxes.of([(170, -10, 180, 10)])
     >>> np.degrees(lower_angle(here, -175, 0)).round(9).tolist()
@@ -195,7 +195,7 @@ def lower_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:
     phi = math.radians(latitude)
     south, north = np.radians(boxes.ymin), np.radians(boxes.ymax)
     width = boxes.xmax - boxes.xmin
-    past_west = np.mod(longitude - boxes.xmin, 360.0)  # how far east of the western edge the point lies
+    past_west = np.mod(longitude - boxes.xmin, 360.0)  # degrees east of the western edge
     inside = (past_west <= width) | (width >= 360) | (past_west >= 360 - 1e-9)
     gap = np.maximum(np.maximum(south - phi, phi - north), 0)
     to_east = np.mod(boxes.xmax - longitude, 360.0)
@@ -208,7 +208,7 @@ def lower_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:
 
 
 def upper_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:
-    """The largest central angle from a point to each box: pi minus the least one from the antipode.
+    """Return the largest central angle from a point to each box: pi minus the least from the antipode.
 
     >>> np.degrees(upper_angle(Boxes.of([(0, 0, 10, 0)]), 0, 0)).round(9).tolist()
     [10.0]
@@ -217,16 +217,12 @@ def upper_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:
 
 
 def windows(longitude: float, latitude: float, angle: float, farthest: float) -> list[Envelope]:
-    """Boxes that cover the circle of an angle around a point.
+    """Return boxes that cover a circle around a point.
 
-    Parameters
-    ----------
-    lng, lat
-        The point, in degrees.
-    angle
+    Parameters ---------- longitude, latitude The point, in degrees. angle
         The radius of the circle, in radians.
     farthest
-        Largest absolute longitude, in degrees, of the rows.
+        The largest absolute longitude of the rows, in degrees.
 
     >>> [(round(w.xmin), round(w.xmax)) for w in windows(179, 0, math.radians(2), 180)]
     [(-183, -179), (177, 181)]
@@ -243,5 +239,5 @@ def windows(longitude: float, latitude: float, angle: float, farthest: float) ->
 
 
 def _fold_angles(degrees: Floats) -> Floats:
-    """The absolute angle of degrees in 0..360, as 0..180."""
+    """Map angles in 0..360 degrees to absolute angles in 0..180."""
     return np.minimum(degrees, 360.0 - degrees)

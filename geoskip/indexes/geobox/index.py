@@ -1,20 +1,21 @@
-"""GeoBox: up to k closed boxes a file, for longitude and latitude columns or for geometries.
+"""GeoBox: up to k closed boxes per file, for longitude and latitude columns or for geometries.
 
-It is the paper's GeoBox index (Extensible Data Skipping, section II-A, example 2, and table I), with k boxes a file and
-an answer for every family of spatial predicates and its negation::
+It is the paper's GeoBox index (Extensible Data Skipping, section II-A, example 2, and table I), with k boxes per file
+and clauses for every family of spatial predicates and its negation::
 
     GeoBox("lng", "lat")             two numeric expressions, the row's point
     GeoBox("geom")                   one geometry
     GeoBox("ST_GeomFromWKB(geom)")   one geometry, computed
 
-:meth:`GeoBox.sees` relates an expression of a query to the index: the indexed expression itself, a point made of the
-pair, or an expression whose box follows (``ST_SetSRID(g, 4326)``, ``ST_Buffer(g, 5)``, ``ST_Boundary(g)``), as declared
-by denotations (:class:`geoskip.geometry.Denotation`). Methods of the result, a :class:`GeometryThroughIndex`, return
-clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the indexed geometry itself.
+:meth:`GeoBox.sees` relates an expression of a query to the index: the indexed expression itself, a point constructed
+from the pair, or an expression with a box that follows from the indexed one (``ST_SetSRID(g, 4326)``, ``ST_Buffer(g,
+5)``, ``ST_Boundary(g)``), as declared by denotations (:class:`geoskip.geometry.Denotation`). Methods of the result, a
+:class:`GeometryThroughIndex`, return clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the
+indexed geometry itself.
 
-Comparisons of values computed from a pair's coordinates are served by :mod:`geoskip.indexes.geobox.computed`.
+For comparisons of values computed from a pair's coordinates see :mod:`geoskip.indexes.geobox.computed`.
 
-Rows without a box are one more box, files with non-finite coordinates are kept (soundness rule 8).
+Rows without a box are handled like an additional box; files with non-finite coordinates are kept (soundness rule 8).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ _CONSTRUCTORS = {"binary": "ST_GeomFromWKB", "string": "ST_GeomFromText"}
 
 
 class _GeometryClauses(ABC):
-    """Clauses about a geometry seen through an index; None where its box is not known well enough."""
+    """Clauses on a geometry related to an index; None if its box is not known well enough."""
 
     @abstractmethod
     def _view(self) -> tuple[GeoBox, BoxTransform]:
@@ -119,7 +120,7 @@ class _GeometryClauses(ABC):
         return self._shape_clause(BoxDiffers, shape, total=True) if finite(distance) == 0 else None
 
     def where_points(self) -> GeometryThroughIndex | None:
-        """Return the view restricted to files of points only; None for an expression that is no point there."""
+        """Return the view restricted to files with only points; None if the expression is not a point there."""
         found, view = self._view()
         return GeometryThroughIndex(found, replace(view, if_point=True)) if view.point else None
 
@@ -135,7 +136,7 @@ class _GeometryClauses(ABC):
         distance
             A number in the unit of ``earth``.
         caps
-            Further regions that the centroid must lie in.
+            Additional regions that must contain the centroid.
         """
         return self._globe_clause(GlobeComesWithin, earth, shape, distance, 1, caps)
 
@@ -210,7 +211,7 @@ class _GeometryClauses(ABC):
 
 @dataclass(frozen=True)
 class GeometryThroughIndex(_GeometryClauses):
-    """An expression of a query, seen through the index; made by :meth:`GeoBox.sees`."""
+    """An expression of a query, related to the index; made by :meth:`GeoBox.sees`."""
 
     through: GeoBox
     view: BoxTransform
@@ -231,7 +232,7 @@ class GeoBox(_GeometryClauses, Index):
     x: str
     y: str | None = None
     boxes: int | None = None
-    """The most boxes a file; None for as many as pay, at most 8."""
+    """The most boxes per file; None for as many as reduce the cost, at most 8."""
     kind: ClassVar[str] = "geobox"
 
     def __post_init__(self) -> None:
@@ -245,7 +246,7 @@ class GeoBox(_GeometryClauses, Index):
 
     @property
     def version(self) -> int | None:
-        """2 for geometries since points without coordinates are counted in any part, and slivers as invalid."""
+        """2 for geometries: points without coordinates are counted in any part, and slivers as invalid."""
         return None if self.is_pair else 2
 
     def expressions(self) -> tuple[str, ...]:
@@ -258,7 +259,7 @@ class GeoBox(_GeometryClauses, Index):
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """The names of the counts stored beside the boxes."""
+        """The names of the counts stored with the boxes."""
         return tuple(field.name for field in (PAIR_TYPE if self.is_pair else GEOMETRY_TYPE) if field.name != "boxes")
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
@@ -292,7 +293,7 @@ class GeoBox(_GeometryClauses, Index):
         return merge(summaries, self.boxes or DEFAULT_BOXES)
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
-        """The boxes; rows with non-finite coordinates lie outside of them."""
+        """Return the boxes; rows with non-finite coordinates are outside of them."""
         return (
             FileStatistics(
                 *self.subject(),
@@ -348,7 +349,7 @@ class GeoBox(_GeometryClauses, Index):
         return None
 
     def axis(self, node: Predicate) -> int | None:
-        """Return the coordinate (0 or 1) that an expression is, without casts that keep the value."""
+        """Return the coordinate (0 or 1) of an expression, without casts that keep the value, or None."""
         if len(self.bound) != 2:
             return None
         plain = uncast(node)
@@ -376,10 +377,10 @@ class GeoBox(_GeometryClauses, Index):
         return None
 
     def _round_comparison(self, axis: int, node: Predicate, op: str, *values: Any) -> tuple[Any, ...]:
-        """Return the comparison of the indexed double that a comparison of the unrounded number implies.
+        """Return the comparison of the indexed doubles that follows from one of the unrounded numbers.
 
-        The decimal 0.10 is at most 0.10, but above it as a double: ``<`` and ``<=`` imply at most the next double, and
-        other numbers may be rounded to the double of an excluded one.
+        The decimal 0.10 satisfies ``<= 0.10``, but its double is greater: ``<`` and ``<=`` allow up to the next double.
+        For ``<>``, other numbers may be rounded to the double of the excluded one.
         """
         if rounds(node) or not rounds(self.bound[axis]):
             return op, *values
@@ -405,7 +406,7 @@ class GeoBox(_GeometryClauses, Index):
 
 
 def _shown_counts(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The further counts of a summary, with the names of geometry types."""
+    """Return the other counts of a summary, with the names of geometry types."""
     counts = {name: summary[name] for name in ("null_x", "null_y", "empties", "invalid") if name in summary}
     types = [name for bit, name in enumerate(_TYPE_NAMES) if (summary.get("types") or 0) >> bit & 1 and name]
     return {"boxes": None if summary["boxes"] is None else len(summary["boxes"]), **counts} | (
@@ -414,7 +415,7 @@ def _shown_counts(summary: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _strip(node: Predicate) -> Predicate:
-    """Strip functions that change neither coordinates nor type: conversions from WKB and to it."""
+    """Strip functions that change neither coordinates nor type: conversions from and to WKB."""
     while isinstance(node, Call) and isinstance(meaning := current().denotation(node), d.SameGeometry):
         node = meaning.child
     return node

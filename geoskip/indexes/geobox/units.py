@@ -1,10 +1,10 @@
 """The boxes of all files as a table, ready for conditions: the *units* of GeoBox.
 
-Units are of some :class:`UnitSort`, the column ``sort``. First comes every box of every file, with its ends in the
-columns ``xmin``, ``ymin``, ``xmax`` and ``ymax``, and ``point`` where the file has points alone. Rows that have no box
-are one more box in any reasoning box by box: a file has a unit for each reason, and a *wild* one for non-finite
-coordinates, which nothing but NULL tests can drop. Units without a box satisfy no comparison of the other columns.
-Every row lies in a unit of its file, unless the file has no summary: such files are kept.
+Each unit has a :class:`UnitSort` in the column ``sort``. First are the boxes of every file, with their bounds in the
+columns ``xmin``, ``ymin``, ``xmax`` and ``ymax``; ``point`` is True if the file has only points. Rows without a box are
+handled like boxes: a file has a unit for each reason, and a *wild* unit for non-finite coordinates, which only NULL
+tests can drop. Units without a box satisfy no comparison of the other columns. Every row lies in a unit of its file,
+unless the file has no summary: such files are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DERIVED = 16
 
 
 class UnitSort(IntEnum):
-    """The sorts of units: boxes, the reasons for which rows have none, and non-finite coordinates."""
+    """The sorts of units: boxes, reasons for rows without a box, and non-finite coordinates."""
 
     NULL = 0
     """The geometry is NULL, or both coordinates are."""
@@ -64,14 +64,14 @@ def inside(envelope: Envelope) -> Condition:
 
 
 class BoxFacts(UnitTable):
-    """Facts about all boxes together, on which conditions depend: the table without its units.
+    """Properties of all boxes together that conditions depend on: the table without its units.
 
     Attributes
     ----------
     extent : Envelope
         A box around all boxes.
     scale : float
-        The largest absolute coordinate of the boxes, or more.
+        An upper bound of the absolute coordinates of the boxes.
     """
 
     def __init__(self, extent: Envelope):
@@ -127,7 +127,7 @@ class BoxUnits(BoxFacts):
         return self._columns[name]
 
     def answer(self, condition: AllOf | Among) -> Mask | None:
-        """The mask of the boxes in a window, by their blocks."""
+        """Mark the boxes that meet a window, by their blocks; None for other conditions."""
         if self._blocks is None or not isinstance(condition, AllOf):
             return None
         ends = {(part.column, part.op): part.value for part in condition.parts if type(part) is Compare}
@@ -138,19 +138,19 @@ class BoxUnits(BoxFacts):
         return found
 
     def only_points(self, places: Integers) -> Mask:
-        """Return the mask of those boxes in whose files all geometries are points."""
+        """Mark boxes of files with only points."""
         if "types" not in self.count_of:
             return np.ones(len(places), dtype=bool)
         return np.asarray(self.count_of["types"][self.box_file[places]] == POINT_BIT)
 
     def all_valid(self, places: Integers) -> Mask:
-        """Return the mask of those boxes in whose files no geometry is invalid."""
+        """Mark boxes of files without invalid geometries."""
         if "invalid" not in self.count_of:
             return np.ones(len(places), dtype=bool)
         return np.asarray(self.count_of["invalid"][self.box_file[places]] == 0)
 
     def has_one_geometry(self, places: Integers) -> Mask:
-        """Return the mask of those boxes whose file has one geometry, which touches every side of its box."""
+        """Mark boxes of files with a single geometry, which touches every side of its box."""
         if "types" not in self.count_of:
             return np.zeros(len(places), dtype=bool)
         counts, files = self.count_of, self.box_file[places]
@@ -167,7 +167,7 @@ class BoxUnits(BoxFacts):
         return found
 
     def files_with(self, units: Mask) -> Mask:
-        """Return the mask of the files with a kept unit or without a summary."""
+        """Mark the files with a kept unit or without a summary."""
         keep = np.zeros(self.files, dtype=bool)
         keep[self.unit_file[np.flatnonzero(units)]] = True
         keep[self.unknown_file] = True
@@ -175,7 +175,7 @@ class BoxUnits(BoxFacts):
 
 
 class _Blocks:
-    """Boxes sorted along a space-filling curve, in blocks with a bounding box, so that few are compared."""
+    """Boxes sorted along a space-filling curve, in blocks with a bounding box to limit comparisons."""
 
     def __init__(self, boxes: Boxes):
         self.order = np.argsort(_curve(boxes), kind="stable")
@@ -189,7 +189,7 @@ class _Blocks:
         )
 
     def query(self, envelope: Envelope) -> Integers:
-        """Return the places, in the original order, of the boxes that meet an envelope."""
+        """Return the original positions of the boxes that meet an envelope."""
         met = self.blocks.intersects(envelope)
         whole = met & self.blocks.inside(envelope)
         some = np.flatnonzero(met & ~whole)
@@ -204,7 +204,7 @@ class _Blocks:
 
 
 def _curve(boxes: Boxes) -> NDArray[np.uint16]:
-    """Return the Morton codes of the boxes' centres on 256 x 256 quantiles, which outliers do not distort."""
+    """Return Morton codes of the boxes' centres on a 256 x 256 grid of quantiles, robust to outliers."""
     code = np.zeros(len(boxes), dtype=np.uint16)
     for shift, (low, high) in enumerate(((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))):
         centre = (low + high) / 2
@@ -217,12 +217,12 @@ def _curve(boxes: Boxes) -> NDArray[np.uint16]:
 
 
 def units_of(files: Files, index: str, counts: tuple[str, ...]) -> BoxUnits:
-    """Return the units of an index, derived once a snapshot."""
+    """Return the units of an index, derived once per snapshot."""
     return files.cached(("geobox units", index), lambda: BoxUnits(files, index, counts))
 
 
 def _boxless(counts: dict[str, Integers]) -> dict[UnitSort, Integers]:
-    """Return the number of rows without a box by sort, one entry a file."""
+    """Return the number of rows without a box by sort, one entry per file."""
     wild = {UnitSort.WILD: counts["nonfinite"]}
     if "empties" in counts:
         return {UnitSort.NULL: counts["nulls"], UnitSort.EMPTY: counts["empties"], **wild}
@@ -232,7 +232,7 @@ def _boxless(counts: dict[str, Integers]) -> dict[UnitSort, Integers]:
 
 
 def _boxes(array: Any, length: int) -> tuple[Boxes, Integers, Mask]:
-    """Return all boxes, the file of each, and the mask of the files whose boxes are known."""
+    """Return all boxes, the file of each, and the mask of the files with known boxes."""
     array = plain(array)
     if len(array) != length or not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return Boxes.of([]), np.zeros(0, dtype=np.int64), np.zeros(length, dtype=bool)

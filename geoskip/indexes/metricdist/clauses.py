@@ -1,8 +1,8 @@
 """Clauses of MetricDist: the triangle inequality applied to a file's distances from the pivots.
 
-Let D be the distance from a pivot o to the constant q. A row x whose distance to q lies in [a, b] has its distance to
-o in ``[max(a - D, D - b), D + b]``; so a file is skipped if that range misses all of its rings around some pivot.
-Stored and computed distances are widened by 1e-9 of themselves (1e-6 for a user's function), unless distances are
+Let D be the distance from a pivot o to the constant q. If the distance of a row x to q is in [a, b], its distance to o
+is in ``[max(a - D, D - b), D + b]``; so a file is skipped if all of its rings around some pivot lie outside of that
+range. Stored and computed distances are widened by a relative 1e-9 (1e-6 for a user's function), unless distances are
 whole and exact.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DistanceClause(FileClause):
-    """A clause on distances from a point; files of which too little is known pass it."""
+    """A clause on distances from a point; files without complete summaries pass it."""
 
     origins: Pivots
 
@@ -49,22 +49,22 @@ _NULLS = {"all": (Compare("nulls", "=", True),), "partly": (Compare("partly", "=
 
 
 def _around(table: DistanceTable, low: Floats, high: Floats | None = None) -> Condition:
-    """Rows in an interval of distances around each pivot, given the first for each, and the first beyond."""
+    """Return the condition on rows with distances in ``[low, high)`` from each pivot."""
     ranges = zip(low.tolist(), repeat(math.inf) if high is None else high.tolist(), strict=False)
     return AllOf(tuple(Among(f"r{number}", (ends,)) for number, ends in zip(range(table.rings), ranges, strict=False)))
 
 
 @dataclass(frozen=True)
 class DistanceMeets(DistanceClause):
-    """The distance of some row to a point may lie in [low, high], which is empty if low > high."""
+    """Some row's distance to a point may be in [low, high], which is empty if low > high."""
 
     point: Any
     low: float
     high: float
     limit: float = math.inf
-    """Coordinates from which on the query's own arithmetic may overflow, to any result."""
+    """From this coordinate on, the query's own arithmetic may overflow, to any result."""
     nulls: str = ""
-    """Rows that may match though an expression is NULL: "all" with any NULL, "partly" unless all are NULL."""
+    """Rows with a NULL that may match: none (""), "all", or "partly" (unless all expressions are NULL)."""
 
     def where(self, table: DistanceTable) -> Condition:
         found: list[Condition] = [*_NULLS[self.nulls]]
@@ -82,15 +82,15 @@ class DistanceMeets(DistanceClause):
         return np.ones(len(places), dtype=bool) if between is None else between[places]
 
     def _far(self, table: DistanceTable) -> Condition:
-        """Rows of which the query's arithmetic may have numbers from the limit on."""
+        """Return the condition on rows with numbers in the query's arithmetic that may reach the limit."""
         metric = self.origins.metric
-        if metric.opaque:  # the distance itself is at most that of the pivot and the farthest row
+        if metric.opaque:  # only the distance is known: at most the pivot's plus the row's
             away = self.origins.away(self.point)
             return _around(table, np.array([_least(self.limit, distance) for distance in away.tolist()]))
         return Compare("reach", ">=", _least(self.limit, metric.scale(self.point)))
 
     def targets(self) -> tuple[Floats, Floats]:
-        """Return, by pivot, the least and the greatest distance to matching rows."""
+        """Return the least and the greatest distance of matching rows from each pivot."""
         metric = self.origins.metric
         away = self.origins.away(self.point)
         nearest = np.maximum(self.low - away, away - self.high)
@@ -114,14 +114,14 @@ class DistanceMeets(DistanceClause):
 
 
 def _least(limit: float, added: float) -> float:
-    """Return a number below which no sum with another reaches a limit, however it is rounded."""
+    """Return a number below which the sum with ``added`` stays below a limit, with any rounding."""
     least = limit - added - 2 * math.ulp(max(abs(limit), abs(added)))
     return -math.inf if math.isnan(least) else least
 
 
 @dataclass(frozen=True)
 class DistanceLeaves(DistanceClause):
-    """The distance of some row to a point may differ from a number."""
+    """Some row's distance to a point may differ from a number."""
 
     point: Any
     distance: float
@@ -143,7 +143,7 @@ class DistanceLeaves(DistanceClause):
 
 @dataclass(frozen=True)
 class HasNullDistance(DistanceClause):
-    """Some row has no distance (NULL, no point), or (``turned``) some row may have one."""
+    """Some row has no distance (NULL, not a point), or (``turned``) some row may have one."""
 
     turned: bool = False
 
@@ -169,14 +169,14 @@ class Distance:
     constants: tuple[Any, ...]
     unit: float = 1.0
     limit: float = math.inf
-    """Coordinates from which on the query's arithmetic may overflow."""
+    """From this coordinate on, the query's arithmetic may overflow."""
     nulls: str = ""
     """Rows with a NULL that may match: none (""), "all", or "partly" (unless all expressions are NULL)."""
     shape: str = ""
-    """The query's value: the distance, its square ("squared"), or 1 less it ("similarity")."""
+    """The query's value: the distance (""), its square ("squared"), or 1 minus it ("similarity")."""
 
     def answers(self, node: Predicate) -> Clause | None:
-        """Return the clause of a vertex about this distance: a comparison, IN, IS NULL, or their negation."""
+        """Return the clause of a vertex on this distance: a comparison, IN, IS NULL, or their negation."""
         if not self.index.is_resolved or not self.index.origins or self._point() is None:
             return None
         match node:
@@ -198,14 +198,14 @@ class Distance:
         return self.index.required_metric().point(self.constants, self.index.origins[0])
 
     def compares(self, op: str, value: Any) -> Clause | None:
-        """Return the clause "some distance may satisfy a comparison"; None if unknown.
+        """Return the clause that some distance may satisfy a comparison; None if unknown.
 
         Parameters
         ----------
         op
             An order comparison, "=" or "<>".
         value
-            The number that the query compares with, in the query's unit and shape.
+            The number in the query's comparison, in the query's unit and shape.
         """
         number = finite(value)
         if number is None or not self.index.is_resolved or not self.index.origins or not self.unit > 0:
@@ -219,10 +219,10 @@ class Distance:
         origins, point = self.index.pivots(), self._point()
         if point is None:
             return None
-        if origins.metric.whole and number != value:  # 2.00000000000000000001 is above 2, but no double
+        if origins.metric.whole and number != value:  # 2.00000000000000000001 is above 2, but not as a double
             return None
         number /= self.unit
-        # the arithmetic of one coordinate may throw though another is NULL
+        # arithmetic on one coordinate may throw even if another is NULL
         nulls = self.nulls or ("partly" if self.limit < math.inf else "")
         if op == "<>":
             return DistanceLeaves(origins, point, number, nulls)

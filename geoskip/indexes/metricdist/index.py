@@ -2,21 +2,21 @@
 
 The index of Extensible Data Skipping, table I.
 
-The paper keeps one pivot a dataset, called origin, and the range of distances from it (section V, metric distance).
-One pivot excludes next to nothing beyond two dimensions, so there are several here, chosen far apart from a sample of
-the dataset; a file is skipped if one of them excludes it. :mod:`geoskip.indexes.metricdist.summaries` describes the
+The paper stores one pivot per dataset, called origin, and the range of distances from it (section V, metric distance).
+One pivot excludes almost no files in more than two dimensions, so several are used here, chosen far apart from a sample
+of the dataset; a file is skipped if one of them excludes it. :mod:`geoskip.indexes.metricdist.summaries` describes the
 stored summaries.
 
-*Why skipping is sound*: with pivot o, constant q and row x, the triangle inequality gives
-``|d(o, q) - d(q, x)| <= d(o, x) <= d(o, q) + d(q, x)``: a row within r of q lies between ``d(o, q) - r`` and
-``d(o, q) + r`` from o. A row with a NULL has no distance and matches no comparison; a row that is no point of the
-metric (NaN, beyond 1e150, not UTF-8) keeps its file. Only true metrics are taken (:mod:`geoskip.metrics`).
+*Why skipping is sound*: with pivot o, constant q and row x, the triangle inequality gives ``|d(o, q) - d(q, x)| <= d(o,
+x) <= d(o, q) + d(q, x)``: a row within r of q lies between ``d(o, q) - r`` and ``d(o, q) + r`` from o. A row with a
+NULL has no distance and matches no comparison; a file with a row that is not a point of the metric (NaN, beyond 1e150,
+not UTF-8) is kept. Only true metrics are supported (:mod:`geoskip.metrics`).
 
-*What it costs*: two numbers a pivot and file, one distance a pivot and row when it is built; for ``levenshtein`` a
-file's distinct texts too, up to 1,024 of 8 KiB together, or else their beginnings. Pivots are chosen once
-(:meth:`MetricDist.prepare`) and then part of the specification's JSON, not of its text.
+*Cost*: two numbers per pivot and file; for a build, one distance per pivot and row; for ``levenshtein`` also a file's
+distinct texts, up to 1,024 with 8 KiB in total, or else their prefixes. Pivots are chosen once
+(:meth:`MetricDist.prepare`) and are then part of the specification's JSON, but not of its text.
 
-Mappings turn a query's expression into :meth:`MetricDist.distance_to` a constant, which returns the clause of the
+Mappings translate a query's expression to :meth:`MetricDist.distance_to` a constant, which returns the clause of the
 vertex (:mod:`udf_mappings.metrics`)::
 
     @maps(km_between, index=MetricDist)
@@ -91,7 +91,7 @@ class MetricDist(Index):
         for field, value in (("exprs", texts), ("metric", name), ("function", known), ("_metric", found)):
             object.__setattr__(self, field, value)
         object.__setattr__(self, "origins", self._check_origins(origins))
-        if not exprs and not self.origins:  # a sample of nulls alone leaves none
+        if not exprs and not self.origins:  # a sample with only nulls gives none
             raise InvalidSpecificationError(f"{self} needs an origin at least, got none; origins='auto' chooses them")
 
     def to_json(self) -> dict[str, Any]:
@@ -201,12 +201,12 @@ class MetricDist(Index):
     # --- querying --------------------------------------------------------------------------------------------------
 
     def axis(self, node: Predicate) -> int | None:
-        """Return the number of the indexed expression that a node is, without casts, or None."""
+        """Return the number of the indexed expression that equals a node without casts, or None."""
         plain = uncast(node)
         return next((i for i, bound in enumerate(self.bound) if node == bound or plain == uncast(bound)), None)
 
     def axes(self, *nodes: Predicate) -> tuple[int | None, ...]:
-        """Return the numbers of the indexed expressions that some nodes are."""
+        """Return the numbers of the indexed expressions that equal some nodes, None for others."""
         return tuple(map(self.axis, nodes))
 
     def distance_to(self, constants: Sequence[Any], *, unit: float = 1.0) -> Distance:
@@ -247,7 +247,7 @@ class MetricDist(Index):
             constants = [other.value for other in others if isinstance(other, Literal) and other.value is not None]
             if rows == self.bound and len(constants) == len(others) == half:
                 nulls = "" if current().keeps_nulls(metric.function) else "all"
-                # a whole number that a Python function returns wraps around; beyond bigint it is NULL
+                # an integer result of a Python function wraps around; beyond bigint it is NULL
                 wraps = called.type != "bigint" and sql_type(called.type).values.stop
                 return replace(self.distance_to(constants), nulls=nulls, limit=wraps or math.inf).answers(node)
         return None
@@ -256,13 +256,13 @@ class MetricDist(Index):
         """True for a call of the declared function itself whose distances are not rounded."""
         if self.function is None or call.implementation != f"python:{self.function}":
             return False
-        whole = sql_type(call.type).is_integral  # without Arrow, 2.5 becomes NULL and not 2
+        whole = sql_type(call.type).is_integral  # without Arrow, a result of 2.5 becomes NULL, not 2
         return ("eval:100" in call.flags and (whole or call.type == "double")) or (
             "eval:101" in call.flags and call.type == "double"
         )
 
     def has_null_distance(self, *, turned: bool = False) -> Clause | None:
-        """Return a clause: some row may have a NULL distance; if turned, a distance that is not NULL."""
+        """Return the clause that some row may have a NULL distance; if turned, one that is not NULL."""
         return HasNullDistance(self.pivots(), turned) if self.is_resolved and self.origins else None
 
     def pivots(self) -> Pivots:
@@ -273,7 +273,7 @@ class MetricDist(Index):
 def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str | None]:
     """Return the name of a metric, the metric or None, and the declared function's identity."""
     declared = current().metric(plain_function(metric)) if recorded != "" else None
-    if recorded:  # from metadata, where "" is one of geoskip's own metrics
+    if recorded:  # from metadata; "" is a built-in metric
         if declared is not None and identity(declared) == recorded and is_unchanged(declared):
             return str(metric), UserMetric(str(metric), declared), recorded
         return str(metric), None, recorded
@@ -347,7 +347,7 @@ _ALSO = {
 
 
 def refusal(name: str) -> str | None:
-    """Reason why the distance of this name is no metric, or None if it is unknown.
+    """Return the reason why a well-known distance is not a metric, or None for other names.
 
     >>> refusal("JaroWinkler.distance").partition(",")[0]
     'JaroWinkler.distance is no metric (it breaks the triangle inequality)'
@@ -359,7 +359,7 @@ def refusal(name: str) -> str | None:
 
 
 def _normalise(name: str) -> str:
-    """Normalise a name: ``jaro_winkler_distance`` and ``JaroWinkler.distance`` are one."""
+    """Normalise a name: ``jaro_winkler_distance`` and ``JaroWinkler.distance`` become equal."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.strip())
     plain = re.sub(r"[\s_.-]+", " ", words).lower()
     short = re.sub(r" (distance|similarity)$", "", plain)
@@ -367,7 +367,7 @@ def _normalise(name: str) -> str:
 
 
 def metric_named(name: str) -> Metric:
-    """The built-in metric of this name; raises InvalidSpecificationError with the way out.
+    """Return a built-in metric by name; raises InvalidSpecificationError with the remedy.
 
     >>> metric_named("levenshtein").whole
     True

@@ -1,11 +1,11 @@
 """Summaries of MetricDist: distances of rows from pivots, their table, and the choice of pivots.
 
-``lo`` and ``hi`` hold the least and the largest distance, one entry a pivot (none in a file without points); ``gaps``
-the widest ranges without any distance between them, which turn [lo, hi] into rings; ``rows``; ``nulls`` (rows in which
-an expression is NULL) and ``blanks`` (in which all are); ``odd``, rows without NULL that have no distance. Whole
-distances are kept as such, others as doubles.
+``lo`` and ``hi`` are the least and the largest distance, one entry per pivot (none for a file without points). ``gaps``
+are the widest ranges between them without a distance, which divide [lo, hi] into rings. ``rows``, ``nulls`` (an
+expression is NULL), ``blanks`` (all are NULL) and ``odd`` (no NULL, but no distance) are counts of rows. Whole
+distances are stored as integers, others as doubles.
 
-A gap is kept where it pays: at least an eighth of the span that it lies in, three a pivot at most.
+A gap is stored if it is at least an eighth of the range [lo, hi], with at most three per pivot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Ring = tuple[float, float]
 
 
 def summary_type(metric: Metric) -> pa.DataType:
-    """Return the struct type stored a file."""
+    """Return the struct type of a file's summary."""
     kind = pa.int32() if metric.whole else pa.float64()
     gap = pa.struct([("origin", pa.int16()), ("low", kind), ("high", kind)])
     ranges = [("lo", pa.list_(kind)), ("hi", pa.list_(kind)), ("gaps", pa.list_(gap))]
@@ -45,7 +45,7 @@ def summary_type(metric: Metric) -> pa.DataType:
 
 
 def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) -> Summary:
-    """Return the summary of some rows, given the pivots and one array an expression."""
+    """Return the summary of some rows, given the pivots and one array per expression."""
     points = metric.points(values, origins[0])
     counts = {"rows": points.rows, "nulls": points.nulls, "blanks": points.blanks, "odd": points.odd}
     rings: list[list[Ring]] = []
@@ -60,7 +60,7 @@ def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) 
 
 
 def merge(metric: Metric, summaries: Sequence[Mapping[str, Any]]) -> Summary:
-    """Return the summary of a file: distances of its parts unite, counts add up."""
+    """Return the summary of a file: unite the distances of its parts, and add their counts."""
     counts = {name: sum(summary[name] for summary in summaries) for name in COUNTS}
     holding = [summary for summary in summaries if summary["lo"]]
     count = len(holding[0]["lo"]) if holding else 0
@@ -85,8 +85,8 @@ def _summary(rings: Sequence[Sequence[Ring]], metric: Metric, **counts: int) -> 
 
 
 def _rings(distances: Floats, whole: bool) -> list[list[Ring]] | None:
-    """Return the separate ranges of each pivot's distances; None if one is no number."""
-    low, high = distances.min(axis=1), distances.max(axis=1)  # NaN if one of them is
+    """Return the separate ranges of each pivot's distances; None if a distance is not finite."""
+    low, high = distances.min(axis=1), distances.max(axis=1)  # NaN if any is NaN
     if not np.all(high < np.inf):
         return None
     found = [[ring] for ring in zip(low.tolist(), high.tolist(), strict=True)]
@@ -111,7 +111,7 @@ def _rings(distances: Floats, whole: bool) -> list[list[Ring]] | None:
 
 
 def _widest_gaps(rings: Sequence[Ring], whole: bool) -> Iterator[Ring]:
-    """Return the rings with only those gaps between them that pay."""
+    """Return the rings with only the wide gaps between them."""
     span = rings[-1][1] - rings[0][0]
     sizes = [outer[0] - inner[1] for inner, outer in itertools.pairwise(rings)]
     pays = [size >= max(span * _LEAST_BINS / _BINS, 2 if whole else 0) and size > 0 for size in sizes]
@@ -137,7 +137,7 @@ _TRIED = 12
 
 
 def choose(metric: Metric, data: Any, count: int) -> list[Any]:
-    """Choose at most ``count`` points of a sample as pivots, each farthest from those before it."""
+    """Choose at most ``count`` points of a sample as pivots, each farthest from the previous ones."""
     total = metric.count(data)
     if not total:
         return []
@@ -156,7 +156,7 @@ def choose(metric: Metric, data: Any, count: int) -> list[Any]:
 
 
 def counter_example(metric: Metric, data: Any) -> str | None:
-    """Describe points of a sample on which a function breaks a law of metrics; None if it keeps all."""
+    """Describe points of a sample for which a function violates a law of metrics, or None."""
     total = metric.count(data)
     if not total:
         return None
@@ -189,14 +189,14 @@ Gaps = tuple[NDArray[np.int64], Floats, Floats]
 
 @dataclass(frozen=True)
 class Pivots:
-    """The pivots of one index, and its stored distances from them."""
+    """The pivots of one index, with its name and metric."""
 
     name: str
     metric: Metric
     points: tuple[Any, ...]
 
     def away(self, point: Any) -> Floats:
-        """Return the distance of each pivot from a point."""
+        """Return the distances of the pivots from a point."""
         return self.metric.distances(point, self.metric.of(self.points))
 
     @property
@@ -209,24 +209,24 @@ class Pivots:
 @dataclass(frozen=True)
 class _Distances:
     low: Floats
-    """One row a pivot, one column a file; above ``high`` in a file without points."""
+    """One row per pivot, one column per file; greater than ``high`` for a file without points."""
     high: Floats
     gaps: list[Gaps]
-    """By pivot, the files' numbers and the ends of their gaps."""
+    """For each pivot, the numbers of files and the bounds of their gaps."""
     points: Mask
     unclear: Mask
-    """Files that are kept: without a complete summary, or with a row without NULL and without a distance."""
+    """Files that are kept: with an incomplete summary, or with ``odd`` rows."""
     nulls: Mask
     partly: Mask
     reach: Floats
 
 
 class DistanceTable(UnitTable):
-    """The distances of files' rows from pivots, widened: a unit a file, or none for a table without files.
+    """The widened distances of files' rows from pivots: one unit per file, or none without files.
 
-    The columns ``r0``, ``r1``, ... are the *rings* around each pivot in which a file's rows lie: a range without its
-    gaps. ``points`` is true if some row has a distance, ``nulls`` if in some row an expression is NULL, ``partly`` if
-    in some row one is and another is not. ``reach`` is the largest coordinate that a row may have.
+    The columns ``r0``, ``r1``, ... are the *rings* around each pivot that contain a file's rows: a range without its
+    gaps. ``points`` is True if some row has a distance, ``nulls`` if some row has a NULL expression, ``partly`` if some
+    row has a NULL expression and another that is not. ``reach`` is an upper bound of the coordinates.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class DistanceTable(UnitTable):
 
     @property
     def distances(self) -> _Distances:
-        """The arrays of all files, derived once a snapshot."""
+        """The arrays of all files, derived once per snapshot."""
         if self.files is None:
             raise TypeError("a table without files has no columns")
         files, origins = self.files, self.origins
@@ -269,9 +269,9 @@ class DistanceTable(UnitTable):
         )
 
     def answer(self, condition: AllOf | Among) -> Mask | None:
-        """Files with a ring that meets an interval around each of some pivots.
+        """Mark files with a ring that meets an interval for each of some pivots; None for other conditions.
 
-        Once most files are excluded, only the others are compared.
+        When most files are excluded, only the remaining ones are compared.
         """
         parts = condition.parts if isinstance(condition, AllOf) else (condition,)
         if not parts or not all(type(part) is Among for part in parts):
@@ -312,7 +312,7 @@ def _distances(files: Files, origins: Pivots) -> _Distances:
     gaps = _gaps(files.summary(origins.name, "gaps"), count)
     held = points & whole_low & whole_high
     reach = np.full(length, np.inf)
-    for number, point in enumerate(origins.points):  # in place: temporary arrays would take most of the time
+    for number, point in enumerate(origins.points):  # in place, since temporary arrays are slow
         scale = metric.scale(point)
         np.minimum(reach, np.where(held, high[number], 0.0) + scale, out=reach)
         if not metric.whole:
@@ -325,7 +325,7 @@ def _distances(files: Files, origins: Pivots) -> _Distances:
 
 
 def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
-    """Return lists of one length as one row an entry, and the mask of the files that have all entries."""
+    """Return lists of equal length as a matrix of one row per entry, and the mask of complete files."""
     lengths = np.full(length, -1)
     if pa.types.is_list(lists.type):
         lengths = np.asarray(lists.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False))
@@ -347,7 +347,7 @@ def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
 
 
 def _gaps(lists: pa.Array, count: int) -> list[Gaps]:
-    """Return the gaps of all files, pivot by pivot."""
+    """Return the gaps of all files for each pivot."""
     nothing: Gaps = (np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
     if not pa.types.is_list(lists.type):
         return [nothing] * count
