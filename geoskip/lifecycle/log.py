@@ -27,9 +27,9 @@ entry, otherwise an entry that the operation was rolled back. If the log cannot 
 begins, but never after it has committed.
 
 *Dead operations*. If the process of an operation was on this machine and is gone, or an operation of this process has
-ended without its last entry, it is dead at once. All others are dead when their last heartbeat differs from now by more
-than a minute, in either direction, since clocks may be set back. If a running operation is considered dead by mistake,
-only its own commit is refused.
+ended without its last entry, it is dead immediately. All others are dead when their last heartbeat differs from now by
+more than a minute, in either direction, since clocks may be set back. If a running operation is considered dead by
+mistake, only its own commit is refused.
 
 :func:`history` returns the log as a table with one row for each operation.
 """
@@ -66,7 +66,7 @@ _HALF_WRITTEN = 0.5
 """Seconds to wait for an unreadable newest entry: some file systems list files before they are complete."""
 
 UNTOLD: set[str] = set()
-"""Operations of this process whose last entry could not be written, as on a full disk."""
+"""Ended operations of this process without a last entry, since it could not be written, as on a full disk."""
 
 Entry = Mapping[str, Any]
 

@@ -403,7 +403,7 @@ class RefreshPlan:
         )
 
     def _details(self, rows: Sequence[FileRow], gone: int, kept: int, again: Iterable[FileRow] = ()) -> dict[str, Any]:
-        """Counts for the log; ``again`` are the kept rows whose files were read for a new index."""
+        """Counts for the log; ``again`` are the kept rows of files that were read for a new index."""
         left_out = {"left out": len(self.build.excluded)} if self.build.excluded else {}
         return {
             "files": {"read": self.build.read, "added": len(rows), "removed": gone, "kept": kept, **left_out},

@@ -81,7 +81,7 @@ class Verb(StrEnum):
     OPTIMIZE = "optimize", "optimizing", OnConflict.AGAIN  # after another: nothing is left to do
     DELETE = "delete", "deleting", OnConflict.AGAIN
     RESTORE = "restore", "restoring", OnConflict.AGAIN
-    VACUUM = "vacuum", "vacuuming", OnConflict.AGAIN  # keeps what was restored, and what was deleted meanwhile
+    VACUUM = "vacuum", "vacuuming", OnConflict.AGAIN  # keeps indexes restored or deleted meanwhile
     CANCEL = "cancel", "cancelling", OnConflict.AGAIN  # after the operation to cancel: too late
     ROTATE = "rotate keys", "rotating keys", OnConflict.AGAIN  # wraps the keys of the other's snapshot
 

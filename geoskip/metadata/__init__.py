@@ -197,9 +197,9 @@ class Header:
     Attributes
     ----------
     root, source
-        The dataset's URI, and how it is read (paths, table, format, options, Spark's schema as JSON).
+        The dataset's URI, and how to read it (paths, table, format, options, Spark's schema as JSON).
     entries, deleted
-        The indexes in use, and those that no query uses but whose summaries are kept.
+        The indexes in use, and deleted ones, which no query uses but which keep their summaries.
     unread, unread_deleted
         Entries in use, and deleted ones, that cannot be read (unregistered type, missing key), as JSON: not used.
     identity, number, created
@@ -413,7 +413,7 @@ def _arrow_type(text: str) -> pa.DataType:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """True for types whose values are no larger than their stored form."""
+    """True for types with values that are not larger in memory than in their stored form."""
     if pa.types.is_struct(kind):
         return all(field.name is not None and _is_plain(field.type) for field in kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -77,7 +77,7 @@ class MemoryBudget:
         Returns
         -------
         bool
-            False if the value alone is larger than the whole budget, and must not be cached.
+            False if the value is larger than the whole budget, and must not be cached.
         """
         with self._lock:
             self._forget_gone()

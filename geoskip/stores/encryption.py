@@ -14,7 +14,7 @@ a data key. So a new version of a master key needs only a new entry with the sam
 *An entry* of a snapshot or of the operation log has its format, log and number and the wrapped data keys with the names
 of their master keys in clear. The rest is one AES-GCM text under the base key, bound to kind, log and number, so that
 it is valid in no other place. In it, each index with its own key is another such text, and everywhere else its name is
-replaced by a token derived from its key: the base key alone shows that there is one more index, and nothing about it.
+replaced by a token derived from its key: with only the base key one sees that there is another index, but no more.
 
 *A part* is encrypted completely: its footer (or, as *plaintext footer*, only signed: then types can be read, but no
 value), the columns of the files table under the base key, and each index under its own key. There are no statistics.

@@ -1,8 +1,8 @@
 """Master keys: the protocol of a key management service, and a local key ring.
 
 A *master key* has a name and never leaves the key management service, which wraps and unwraps *data keys*. Data keys
-encrypt the data and are stored wrapped beside it (:mod:`geoskip.stores.encryption`). A key management service needs the
-two methods of :class:`pyarrow.parquet.encryption.KmsClient`::
+encrypt the metadata and are stored wrapped with them (:mod:`geoskip.stores.encryption`). A key management service needs
+the two methods of :class:`pyarrow.parquet.encryption.KmsClient`::
 
     class Kms:
         def wrap_key(self, key_bytes, master_key_identifier): ...  # bytes or text that unwrap_key accepts

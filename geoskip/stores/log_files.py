@@ -310,7 +310,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 class LocalFolder:
     """A folder on a local (or mounted) file system.
 
-    ``create`` writes a temporary file, makes it durable and hard-links it to its name, which is exclusive and atomic.
+    ``create`` writes a temporary file, flushes it to disk and hard-links it to its name: this is exclusive and atomic.
     If the file system has no hard links, it opens the file with O_EXCL. This is exclusive too, but readers may briefly
     see an incomplete file, which the checksum detects.
     """

@@ -20,7 +20,7 @@ from geoskip.spark.session import known, switched
 def indicators(query: DataFrame | str, *, spark: SparkSession | None = None) -> Indicators:
     """Run the filters of a query and return the paper's indicators, scan by scan.
 
-    For each scan, the conditions on that relation alone are run, including those on partitions, before any join, and
+    For each scan, only the conditions on that relation are run, including those on partitions, before any join, and
     with geoskip on (even if it is off in the session). Row counts of files without a match come from the metadata, or
     else Spark counts them. Reports do not include the queries that are run for this.
 

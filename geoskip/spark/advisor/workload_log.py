@@ -73,7 +73,7 @@ class LoggedCondition:
 def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
     """The recorded conditions of a session with their literals, the most recent first.
 
-    Their files are listed again; one whose table, files or columns are gone is left out with a warning.
+    Their files are listed again; conditions on missing tables, files or columns are left out with a warning.
 
     Raises
     ------

@@ -113,7 +113,7 @@ OF_A_FILE = re.compile(
 
 @contextmanager
 def explain_worker_errors() -> Iterator[None]:
-    """Turn the error of a worker that lacks a package into one clear sentence."""
+    """Turn the error of a worker that lacks a package or Python into EnvironmentProblem."""
     try:
         yield
     except Exception as error:

@@ -55,8 +55,8 @@ def dataset(
     """Create a handle of a dataset: a file, directory, glob or list of them, or a catalogue table.
 
     Once a handle with ``metadata`` or ``store`` was created, queries of this driver, and later handles without
-    ``metadata``, ``store`` and ``encryption``, find its metadata, if none are known in another place; otherwise call
-    :meth:`Dataset.use_metadata`.
+    ``metadata``, ``store`` and ``encryption``, use its metadata, unless another store has indexes of the dataset; then
+    call :meth:`Dataset.use_metadata`.
 
     Parameters
     ----------
@@ -162,17 +162,17 @@ class Dataset:
 
     @property
     def spark(self) -> SparkSession:
-        """Session that the handle was made with."""
+        """Session that the handle was created with."""
         return self._source.spark
 
     @property
     def path(self) -> str | Sequence[str] | None:
-        """Path, or paths, that the handle was made with; None for a table."""
+        """Path, or paths, that the handle was created with; None for a table."""
         return self._source.path
 
     @property
     def table(self) -> str | None:
-        """Table that the handle was made with, or None."""
+        """Table that the handle was created with, or None."""
         return self._source.table
 
     @property

@@ -66,7 +66,7 @@ class DecisionCache:
         return sum(len(decision.keep) for decision in self.decisions) + _UNPACKED * self.length
 
     def effects(self, listed: str) -> tuple[tuple[str, int], ...]:
-        """Each used clause with the files that it alone skips among those that a scan ``listed``."""
+        """Each used clause with the number of files ``listed`` by a scan that it skips by itself."""
         sums: dict[str, int] = {}
         for decision, mask in zip(self.decisions, self.listed_masks(listed), strict=True):
             for text, count in decision.effects(mask):

@@ -185,7 +185,7 @@ class SparkEvaluator:
         decided = direct_outcomes(node, part, CandidateValues(found))
         return None if decided is None else np.where(thrown, np.uint8(ANY), decided)
 
-    # --- places -----------------------------------------------------------------------------------------------------
+    # --- nodes of the conditions --------------------------------------------------------------------------------------
 
     def _vertex_of(self, node: Predicate) -> _QueryVertex | None:
         if not self._by_path:

@@ -1,6 +1,6 @@
 """The search store: metadata on an Elasticsearch or OpenSearch server, in format 1.
 
-One alias of one index holds the metadata of a dataset, in documents of five kinds:
+The metadata of a dataset are in one index with one alias, as documents of five kinds:
 
 * ``log`` (this is also its id): the ``format`` and the ``identity`` of the current log;
 * ``snapshot-<identity>-00000001``: a snapshot's header as text with a checksum, as in the Parquet store;
