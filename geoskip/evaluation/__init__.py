@@ -5,9 +5,9 @@ distinct value. *Outcomes* are one byte for each value, a set of bits: :data:`IS
 :data:`IS_NULL`, and :data:`ANY` if the evaluation throws or is not available.
 
 Equality, order, IN and tests of text are evaluated here, without an engine and with Spark's semantics: most of them are
-TRUE for some intervals of *keys* (:mod:`geoskip.evaluation.values`), which search servers compare too. All other
-conditions are passed to the *evaluator* of the current decision, which uses the engine itself (:func:`using_evaluator`
-sets it). A decision runs in one thread. A clause caches its result, because a report may need it when the engine's
+TRUE for some intervals of *keys* (:mod:`geoskip.evaluation.values`), which search servers can compare too. All other
+conditions are passed to the *evaluator* of the current decision (:func:`using_evaluator`), which uses the engine
+itself. A decision runs in one thread. A clause caches its result, because a report may need it when the engine's
 expressions are no longer available.
 """
 
@@ -40,14 +40,14 @@ from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, O
 
 
 class Declined(Exception):
-    """An evaluator's reason for not answering: the files are kept."""
+    """An evaluator cannot evaluate a condition, with the reason; the files are kept."""
 
 
 class Evaluator(Protocol):
     """An engine that evaluates its own expressions for single values, at planning time and without a job."""
 
     def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-        """Return the outcomes of a condition, one byte a value; None if it is not part of the query.
+        """Return the outcomes of a condition, one byte per value; None if it is not part of the query.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Evaluator(Protocol):
 
 @dataclass
 class _Evaluation:
-    """One decision's evaluator, where to say what it declined, and what it answered already."""
+    """One decision's evaluator, the report for declined conditions, and the cached outcomes."""
 
     evaluator: Evaluator | None
     report: Callable[[str], None]
@@ -98,7 +98,7 @@ _current: ContextVar[_Evaluation | None] = ContextVar("geoskip evaluation", defa
 
 @contextmanager
 def using_evaluator(evaluator: Evaluator | None, report: Callable[[str], None] = lambda text: None) -> Iterator[None]:
-    """Within the block, :func:`outcomes` asks this evaluator and reports what it declined."""
+    """Open a block in which :func:`outcomes` uses this evaluator and reports declined conditions."""
     before = _current.set(_Evaluation(evaluator, report))
     try:
         yield
@@ -107,7 +107,7 @@ def using_evaluator(evaluator: Evaluator | None, report: Callable[[str], None] =
 
 
 def reads_only(node: Predicate, over: Predicate) -> bool:
-    """True if a condition is decided by the value of one expression.
+    """True if a condition depends only on the value of one expression.
 
     >>> from geoskip.predicates import Literal
     >>> c = Column("c")
@@ -127,7 +127,7 @@ def reads_only(node: Predicate, over: Predicate) -> bool:
 
 
 def outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
-    """Return the possible outcomes of a condition for each value of ``over``, one byte a value.
+    """Return the possible outcomes of a condition for each value of ``over``, one byte per value.
 
     >>> from geoskip.predicates import Literal
     >>> c = Column("c", "int")
@@ -151,7 +151,7 @@ def outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outco
 def values_of(node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
     """Evaluate an expression by the engine for each value of ``over``; physical values.
 
-    NULL also stands for values for which the expression throws. None where there is no engine.
+    NULL also stands for values for which the expression throws. None without an engine.
     """
     evaluation = _current.get()
     if evaluation is None or evaluation.evaluator is None:
@@ -185,7 +185,7 @@ def _ask_engine(evaluation: _Evaluation, node: Predicate, over: Predicate, value
 
 
 def _part_outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
-    """Evaluate the parts of a condition that the engine did not answer as a whole."""
+    """Evaluate the parts of a condition that the engine did not evaluate as a whole."""
     match node:
         case Not(child):
             return negation(outcomes(child, over, values))

@@ -1,8 +1,8 @@
 """Values as ``CAST(... AS STRING)`` writes them in Spark.
 
-Where Spark has several ways, this is the one of its defaults since 4.0 on a current Java, in a session whose time zone
-is UTC: decimals are plain (``0.0000001``, not ``1E-7``), and floats have the fewest digits that tell them from others.
-Java before 19 gives some floats a digit more.
+Where Spark versions or settings differ, the result is that of Spark's defaults since 4.0 on a current Java, in a
+session with time zone UTC: decimals are plain (``0.0000001``, not ``1E-7``), and floats have the fewest digits that
+distinguish them from others. Java before 19 writes some floats with one more digit.
 """
 
 from __future__ import annotations
@@ -56,26 +56,26 @@ def texts_of(values: pa.Array, kind: str) -> pa.Array:
 
 
 def _each(values: pa.Array, write: Callable[[Any], str]) -> pa.Array:
-    """Write each distinct value."""
+    """Convert each distinct value once."""
     encoded = values.dictionary_encode()
     written = pa.array([write(value) for value in encoded.dictionary.to_pylist()], pa.string())
     return written.take(encoded.indices)
 
 
 def _real(value: np.floating[Any]) -> str:
-    """A float as Java writes it: with a point, and with an exponent outside of 0.001 to 10,000,000."""
+    """Format a float as Java does: with a point, and with an exponent outside of 0.001 to 10,000,000."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(float(value)) < 1e7:
         return np.format_float_positional(value, unique=True, trim="0")
     digits, _, exponent = np.format_float_scientific(value, unique=True, trim="0").partition("e")
-    if digits.endswith(".0"):  # one digit tells it from others: Java takes the nearest number of two digits
+    if digits.endswith(".0"):  # one digit suffices, but Java writes the nearest number of two digits
         digits, _, exponent = f"{float(value):.1e}".partition("e")
     return f"{digits}E{int(exponent)}"
 
 
 def _dates(values: pa.Array) -> pa.Array:
-    """Dates, and timestamps as clocks in UTC show them."""
+    """Format dates, and timestamps in UTC."""
     date = pa.types.is_date(values.type)
     null = np.asarray(values.is_null())
     numbers = np.asarray(values.cast(pa.int32() if date else pa.int64()).fill_null(0)).astype(np.int64)
@@ -88,7 +88,7 @@ def _dates(values: pa.Array) -> pa.Array:
 
 
 def _year(text: str) -> str:
-    """A date of NumPy's with its year as Java writes it: of four digits at least, with a sign beyond them.
+    """Format the year of a NumPy date as Java does: at least four digits, with a sign if more.
 
     >>> _year("2024-02-29"), _year("10000-01-01"), _year("-001-12-31")
     ('2024-02-29', '+10000-01-01', '-0001-12-31')
@@ -99,12 +99,12 @@ def _year(text: str) -> str:
 
 
 def _short(time: str) -> str:
-    """A time without zeros at the end of its fraction."""
+    """Remove trailing zeros of a time's fraction."""
     return re.sub(r"\.?0{1,6}$", "", time) if "." in time else time
 
 
 def _interval(value: int, kind: str) -> str:
-    """An interval of microseconds; ``kind`` names its fields.
+    """Format an interval of microseconds; ``kind`` names its fields.
 
     >>> _interval(90_061_500_000, "interval day to second"), _interval(-5_000_000, "interval second")
     ("INTERVAL '1 01:01:01.5' DAY TO SECOND", "INTERVAL '-05' SECOND")
@@ -116,7 +116,7 @@ def _interval(value: int, kind: str) -> str:
 
 
 def _fields_of(rest: int, first: int, last: int) -> str:
-    """Days, hours, minutes and seconds of a number of microseconds, from a first to a last field."""
+    """Format microseconds as days, hours, minutes and seconds, from a first to a last field."""
     parts = []
     for field in range(first, last + 1):
         if _FIELDS[field] == "second":
@@ -133,7 +133,7 @@ Reals = NDArray[np.float64]
 
 
 def round_outwards(values: pa.Array, *, up: bool) -> Reals:
-    """Return numbers as doubles, NaN for null: the next double above or below where a number is none.
+    """Convert numbers to doubles, null to NaN; others round to the next double above or below.
 
     >>> large = pa.array([2**53 + 1, None])
     >>> round_outwards(large, up=True) - 2**53, round_outwards(large, up=False) - 2**53

@@ -1,7 +1,7 @@
 """Single values: their outcomes as bits, their keys, and conditions as intervals of keys.
 
-*Keys* order as values do in Spark: numbers, dates and times are whole numbers (doubles by their bits: NaN is equal to
-itself and above all, -0.0 equal to 0.0; decimals without their point), strings and binary the bytes themselves.
+*Keys* have the order of values in Spark. Those of numbers, dates and times are whole numbers (the bits of doubles, with
+NaN equal to itself and above all, and -0.0 equal to 0.0; unscaled decimals), those of strings and binary are the bytes.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _DIGITS = Context(prec=100)
 
 @dataclass(frozen=True)
 class CandidateValues:
-    """Values to put in place of an expression, physical (:func:`physical`), NULL among them or not.
+    """Physical values (:func:`physical`) to substitute for an expression, with or without NULL.
 
-    ``ascending``: in Spark's order, NULL last; look-ups are then binary searches. ``token`` names them for the life of
-    the process, so that an engine need be given them but once.
+    ``ascending`` is True for Spark's order with NULL last, which allows binary searches. ``token`` identifies the
+    values in this process, so that they are sent to an engine only once.
     """
 
     array: pa.Array
@@ -53,7 +53,7 @@ class CandidateValues:
 
 
 def negation(found: Outcomes) -> Outcomes:
-    """The outcomes of the negation."""
+    """Return the outcomes of the negation."""
     return _SWAPPED[found]
 
 
@@ -61,7 +61,7 @@ _SWAPPED = np.array([(b & IS_NULL) | (b & 1) << 1 | (b & 2) >> 1 for b in range(
 
 
 def conjunction_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
-    """The outcomes of an AND: TRUE needs all, FALSE one, NULL one and no certain FALSE."""
+    """Return the outcomes of an AND: TRUE needs all, FALSE one, NULL one and no certain FALSE."""
     every = np.bitwise_and.reduce([part & IS_TRUE for part in parts])
     some = np.bitwise_or.reduce(parts)
     may_be_null = np.logical_and.reduce([part & (IS_TRUE | IS_NULL) != 0 for part in parts])
@@ -69,7 +69,7 @@ def conjunction_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
 
 
 def sort_order(array: pa.Array) -> NDArray[np.int64]:
-    """The order of physical values: Spark's, with -0.0 before 0.0, NaN after all numbers, NULL last."""
+    """Return the sort order of physical values: Spark's, with -0.0 before 0.0, NaN and then NULL last."""
     order: NDArray[np.int64]
     if pa.types.is_floating(array.type):
         plain = np.asarray(array.fill_null(0.0).to_numpy(zero_copy_only=False))
@@ -80,9 +80,9 @@ def sort_order(array: pa.Array) -> NDArray[np.int64]:
 
 
 def physical(values: pa.Array) -> pa.Array:
-    """Values as Spark keeps them: int64 (of booleans, dates and times too), float64, binary, decimal128.
+    """Convert to physical values: int64 (also for booleans, dates and times), float64, binary, decimal128.
 
-    Raises ArrowInvalid where a time has a fraction of a microsecond, ArrowNotImplementedError for other types.
+    Raises ArrowInvalid for a time with a fraction of a microsecond, ArrowNotImplementedError for other types.
     """
     kind = values.type
     if pa.types.is_dictionary(kind):
@@ -107,14 +107,14 @@ def physical(values: pa.Array) -> pa.Array:
 
 
 def decimals_of(unscaled: NDArray[np.int64], kind: pa.DataType, null: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Decimals of a type of 128 bits by their unscaled values."""
+    """Create 128-bit decimals from their unscaled values."""
     words = np.stack([unscaled, unscaled >> 63], axis=1).astype("<i8")  # sign-extended
     valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little").tobytes())
     return pa.Array.from_buffers(kind, len(unscaled), [valid, pa.py_buffer(words.tobytes())])
 
 
 def finite(value: Any) -> float | None:
-    """A number as a finite double; None for what is none."""
+    """Return a number as a finite double, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     try:
@@ -125,14 +125,14 @@ def finite(value: Any) -> float | None:
 
 
 def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Keys in the order of numbers: the bits of negative ones count downwards."""
+    """Return keys in the order of numbers: the bits of negative numbers are inverted."""
     bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
     bits ^= (bits >> 63) & LAST
     return bits
 
 
 def singleton(text: bytes) -> Interval:
-    r"""The interval that holds one byte string.
+    r"""Return the interval that contains only one byte string.
 
     >>> singleton(b"ab"), prefix_interval(b"ab")
     ((b'ab', b'ab\x00'), (b'ab', b'ac'))
@@ -141,12 +141,12 @@ def singleton(text: bytes) -> Interval:
 
 
 def prefix_interval(text: bytes) -> Interval:
-    """The interval of the byte strings that begin with a text."""
+    """Return the interval of the byte strings with a prefix."""
     return text, successor(text)
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """The least byte string above all that begin with the prefix; None where there is none.
+    """Return the least byte string above all strings with a prefix, or None.
 
     >>> successor(b"ab"), successor(b"a" + bytes([255])), successor(b"")
     (b'ac', b'b', None)
@@ -156,9 +156,9 @@ def successor(prefix: bytes) -> bytes | None:
 
 
 class OutcomeSets(NamedTuple):
-    """The keys for which a condition may be TRUE, its outcome for NULL, and the keys that are unsure.
+    """The keys for which a condition may be TRUE, its outcome for NULL, and the uncertain keys.
 
-    The condition may be FALSE for all other keys, and for the unsure ones too.
+    The condition may be FALSE for all other keys, and for the uncertain ones.
     """
 
     true: Intervals
@@ -175,9 +175,9 @@ _IS_NAN = "org.apache.spark.sql.catalyst.expressions.IsNaN"
 
 
 def outcome_sets(node: Predicate, over: Predicate, kind: pa.DataType) -> OutcomeSets | None:
-    """The outcomes of common shapes right over an expression by the keys of its values; else None.
+    """Return the outcomes of common conditions directly on an expression, by keys; else None.
 
-    A literal of another type than the values is not compared: how they compare is the engine's business.
+    A literal of another type than the values is not compared here, but by the engine.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def outcome_sets(node: Predicate, over: Predicate, kind: pa.DataType) -> Outcome
             several = [_equal_to(literal, kind, over) for literal in literals]
             true = union(equal for equal in several if equal is not None)
             unsure = pa.types.is_floating(kind) and (0, 1) in several
-            # among many values Spark hashes, and so tells -0.0 from 0.0
+            # for many values Spark uses a hash set, which distinguishes -0.0 from 0.0
             return None if None in several else OutcomeSets(true, unsure=((0, 1),) if unsure else ())
         case Call(_, (child,), implementation=impl) if impl == _IS_NAN and child == over and pa.types.is_floating(kind):
             return OutcomeSets(((NAN_KEY, NAN_KEY + 1),), IS_FALSE)
@@ -214,7 +214,7 @@ def outcome_sets(node: Predicate, over: Predicate, kind: pa.DataType) -> Outcome
 
 
 def interval_of(op: str, low: Any, high: Any) -> Interval:
-    """The interval of the keys in ``op`` to a literal that is equal to those from low on and below high.
+    """Return the interval of keys for ``key op literal``, where keys in ``[low, high)`` equal the literal.
 
     >>> interval_of("<=", 5, 6), interval_of(">", 5, 6), interval_of("=", 5, 6)
     ((None, 6), (6, None), (5, 6))
@@ -232,7 +232,7 @@ def interval_of(op: str, low: Any, high: Any) -> Interval:
 
 
 def _equal_to(literal: Literal, kind: pa.DataType, over: Predicate) -> Interval | None:
-    """The keys equal to a literal, none if it lies between two; None if they are not comparable."""
+    """Return the interval of keys equal to a literal, which may be empty; None if not comparable."""
     value = value_in(literal, kind, over)
     if value is None:
         return None
@@ -250,7 +250,7 @@ def _equal_to(literal: Literal, kind: pa.DataType, over: Predicate) -> Interval 
 
 
 def value_in(literal: Literal, kind: pa.DataType, over: Predicate) -> Any:
-    """A literal's physical value in the type of the values; None where it is of another."""
+    """Return a literal's physical value in the type of the values; None for another type."""
     value, ours, theirs = literal.value, over.type or "", literal.type or ""
     if pa.types.is_integer(kind):
         if type(value) is bool:
@@ -275,9 +275,9 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def runs_within(values: pa.Array, intervals: Intervals) -> list[tuple[int, int]]:
-    """The runs of values whose keys lie in the intervals; the values ascend, without NULL.
+    """Return the runs of values with keys in the intervals; the values are ascending, without NULL.
 
-    A run is the place of its first value and the place after its last.
+    A run is the position of its first value and the position after its last.
 
     >>> runs_within(pa.array([1, 3, 5, 7]), ((None, 3), (4, 6)))
     [(0, 1), (2, 3)]
@@ -301,7 +301,7 @@ _FEW = 64
 
 
 def _search(values: pa.Array, ends: Sequence[Any]) -> list[int]:
-    """The places where the keys from each of some ascending ends on begin."""
+    """Return the position of the first key at or above each of some ascending ends."""
     real = pa.types.is_floating(values.type)
     if real or pa.types.is_integer(values.type):
         last = NAN_KEY if real else LAST
@@ -317,7 +317,7 @@ def _search(values: pa.Array, ends: Sequence[Any]) -> list[int]:
 
 
 class _Keys(Sequence[Any]):
-    """The keys of decimals, strings or binary, made when they are read."""
+    """The keys of decimals, strings or binary, computed on access."""
 
     def __init__(self, array: pa.Array) -> None:
         self.array = array
@@ -332,7 +332,7 @@ class _Keys(Sequence[Any]):
 
 
 def direct_outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-    """The outcomes of a condition that is decided by keys or plain tests of text; None for all else."""
+    """Return the outcomes of a condition by keys or plain tests of text; None for other conditions."""
     sets = outcome_sets(node, over, values.array.type)
     if sets is None:
         return _text_test(node, over, values.array)
@@ -366,7 +366,7 @@ def _text_test(node: Predicate, over: Predicate, array: pa.Array) -> Outcomes | 
 
 
 def like_tokens(pattern: str, escape: str) -> list[tuple[str, bool]] | None:
-    """The characters of a pattern, each with True for a wildcard; None for a pattern that Spark refuses."""
+    """Return the characters of a pattern, each with True for a wildcard; None if Spark rejects it."""
     tokens, rest = [], iter(pattern)
     for char in rest:
         escaped = next(rest, None) if char == escape else None
@@ -377,8 +377,8 @@ def like_tokens(pattern: str, escape: str) -> list[tuple[str, bool]] | None:
 
 
 def like_outcomes(array: pa.Array, pattern: str, escape: str) -> Outcomes:
-    """LIKE by a regular expression, value by value; what is not UTF-8 is not decided, on either side."""
-    if any("\ud800" <= char <= "\udfff" for char in pattern):  # Spark decodes the pattern too, to U+FFFD
+    """Evaluate LIKE by a regular expression for each value; invalid UTF-8 on either side is undecided."""
+    if any("\ud800" <= char <= "\udfff" for char in pattern):  # Spark decodes invalid bytes of the pattern to U+FFFD
         return np.full(len(array), ANY, dtype=np.uint8)
     tokens = like_tokens(pattern, escape)
     if tokens is None:
@@ -408,13 +408,13 @@ class ZoneTransitions:
 
     at: NDArray[np.int64]
     ahead: NDArray[np.int64]
-    """One entry more than ``at``: before the first time, and from each on."""
+    """The offsets before the first transition, and from each transition on: one more than ``at``."""
     until: int
-    """From then on it is not known when."""
+    """From this time on, transitions are unknown."""
 
     @classmethod
     def of(cls, text: str) -> ZoneTransitions:
-        """From seconds as text: ``until``, how far ahead in the beginning, then ``time:ahead`` each time."""
+        """Parse text of seconds: ``until``, the first offset, then ``time:offset`` for each transition."""
         until, first, *rest = text.split()
         pairs = [pair.split(":") for pair in rest]
         at = np.array([int(time) for time, _ in pairs], dtype=np.int64)

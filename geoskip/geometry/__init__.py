@@ -24,11 +24,11 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LOOSENESS = 1e-9
-"""Relative growth of a box before it is tested exactly (soundness rule 8): far above rounding, far below data."""
+"""Relative growth of a box before exact tests (soundness rule 8): far above rounding errors, far below data."""
 LARGEST = 1e150
-"""Coordinates beyond it count as infinite: their squares overflow in whatever computes with them."""
+"""Greater coordinates count as infinite, since computations with their squares overflow."""
 LEAST = 1e-150
-"""Lengths below it count as nothing: their squares underflow."""
+"""Smaller lengths count as 0, since their squares underflow."""
 
 
 class Envelope(NamedTuple):
@@ -40,7 +40,7 @@ class Envelope(NamedTuple):
     ymax: float
 
     def grow(self, distance: float) -> Envelope:
-        """The box moved outward by a distance on every side.
+        """Return the box with every side moved outward by a distance.
 
         >>> Envelope(0, 0, 1, 1).grow(2)
         Envelope(xmin=-2, ymin=-2, xmax=3, ymax=3)
@@ -69,7 +69,7 @@ class Boxes:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[float, float, float, float]]) -> Boxes:
-        """Boxes from rows of (xmin, ymin, xmax, ymax)."""
+        """Create boxes from rows of (xmin, ymin, xmax, ymax)."""
         table = np.array(list(rows), dtype=np.float64).reshape(-1, 4)
         return cls(*(np.ascontiguousarray(table[:, i]) for i in range(4)))
 
@@ -77,7 +77,7 @@ class Boxes:
         return len(self.xmin)
 
     def take(self, places: Any) -> Boxes:
-        """The boxes at some places (an index array, a slice or a mask)."""
+        """Select boxes by an index array, a slice or a mask."""
         return Boxes(self.xmin[places], self.ymin[places], self.xmax[places], self.ymax[places])
 
     def intersects(self, other: Envelope) -> Mask:
@@ -107,65 +107,65 @@ class Boxes:
         )
 
     def flip_axes(self) -> Boxes:
-        """The boxes with x and y exchanged."""
+        """Return the boxes with x and y exchanged."""
         return Boxes(self.ymin, self.xmin, self.ymax, self.xmax)
 
     def shift(self, dx: float, dy: float) -> Boxes:
-        """The boxes moved by (dx, dy)."""
+        """Return the boxes moved by (dx, dy)."""
         return Boxes(self.xmin + dx, self.ymin + dy, self.xmax + dx, self.ymax + dy)
 
     def grow(self, distance: Floats | float) -> Boxes:
-        """The boxes with every side moved outward."""
+        """Return the boxes with every side moved outward by a distance."""
         return Boxes(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
 
     def scale(self) -> Floats:
-        """The largest absolute coordinate of each box."""
+        """Return the largest absolute coordinate of each box."""
         across = np.maximum(np.abs(self.xmin), np.abs(self.xmax))
         return np.asarray(np.maximum(across, np.maximum(np.abs(self.ymin), np.abs(self.ymax))))
 
     def extent(self) -> Envelope:
-        """The box around all boxes, the origin for no boxes."""
+        """Return the box around all boxes; the origin if there are no boxes."""
         if len(self) == 0:
             return Envelope(0.0, 0.0, 0.0, 0.0)
         return Envelope(*map(float, (self.xmin.min(), self.ymin.min(), self.xmax.max(), self.ymax.max())))
 
     def loosen(self) -> Boxes:
-        """The boxes grown by 1e-9 of their scale, none of them degenerate any more."""
+        """Return the boxes grown by 1e-9 of their scale, so that none is degenerate."""
         return self.grow(self.scale() * LOOSENESS + LEAST)
 
     def polygons(self) -> NDArray[np.object_]:
-        """The loosened boxes as shapely polygons."""
+        """Return the loosened boxes as shapely polygons."""
         loose = self.loosen()
         return np.asarray(shapely.box(loose.xmin, loose.ymin, loose.xmax, loose.ymax), dtype=object)
 
     def sides(self) -> Iterator[Boxes]:
-        """The western, eastern, southern and northern side of each box, as boxes without a width or a height."""
+        """Iterate over the western, eastern, southern and northern sides, as boxes without width or height."""
         yield Boxes(self.xmin, self.ymin, self.xmin, self.ymax)
         yield Boxes(self.xmax, self.ymin, self.xmax, self.ymax)
         yield Boxes(self.xmin, self.ymin, self.xmax, self.ymin)
         yield Boxes(self.xmin, self.ymax, self.xmax, self.ymax)
 
     def nearest(self, other: Envelope) -> Floats:
-        """The distance from a box to each box."""
+        """Return the distance from a box to each box."""
         across = np.maximum(np.maximum(self.xmin - other.xmax, other.xmin - self.xmax), 0)
         along = np.maximum(np.maximum(self.ymin - other.ymax, other.ymin - self.ymax), 0)
         return np.asarray(np.hypot(across, along))
 
     def farthest(self, x: Floats | float, y: Floats | float) -> Floats:
-        """The distance from a point to the farthest corner of each box."""
+        """Return the distance from a point to the farthest corner of each box."""
         across = np.maximum(np.abs(self.xmin - x), np.abs(self.xmax - x))
         along = np.maximum(np.abs(self.ymin - y), np.abs(self.ymax - y))
         return np.asarray(np.hypot(across, along), dtype=np.float64)
 
     def diagonal(self) -> Floats:
-        """The length of each box's diagonal."""
+        """Return the length of each box's diagonal."""
         return np.asarray(np.hypot(self.xmax - self.xmin, self.ymax - self.ymin))
 
 
 def lacks_coordinates(geometries: NDArray[np.object_]) -> Mask:
     """Mark geometries that are, or contain at any depth, a point without coordinates.
 
-    ``POINT EMPTY`` and ``POINT (NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons.
+    ``POINT EMPTY`` and ``POINT (NaN NaN)`` are the same bytes in WKB, and in JTS the latter intersects polygons.
 
     >>> lacks_coordinates(np.array([shapely.from_wkt("MULTIPOINT ((1 1), EMPTY)"), shapely.box(0, 0, 1, 1)])).tolist()
     [True, False]
@@ -203,7 +203,7 @@ class Denotation:
 
 @dataclass(frozen=True)
 class Point(Denotation):
-    """The point at (x, y), NULL where one of them is."""
+    """The point at (x, y); NULL if a coordinate is NULL."""
 
     x: Predicate
     y: Predicate
@@ -211,7 +211,7 @@ class Point(Denotation):
 
 @dataclass(frozen=True)
 class SameGeometry(Denotation):
-    """The child's very coordinates and type, NULL exactly where the child is: WKB of it, or another SRID."""
+    """The child's coordinates and type, NULL exactly where the child is: its WKB, or another SRID."""
 
     child: Predicate
 
@@ -220,7 +220,7 @@ class SameGeometry(Denotation):
 class SameBox(Denotation):
     """A geometry with the child's box.
 
-    It is EMPTY, invalid or a sliver only where the child is, and a point where the child is one.
+    It is EMPTY, invalid or a sliver only if the child is, and a point if the child is a point.
     """
 
     child: Predicate
@@ -228,7 +228,7 @@ class SameBox(Denotation):
 
 @dataclass(frozen=True)
 class InsideBox(Denotation):
-    """A geometry inside the child's box; it may be EMPTY, invalid and of any type."""
+    """A geometry inside the child's box; it may be EMPTY, invalid or of any type."""
 
     child: Predicate
 
@@ -244,7 +244,7 @@ class Vertex(Denotation):
 class CentroidOf(Denotation):
     """The centroid as JTS and GEOS compute it.
 
-    It lies near the child's box where the child is valid, and is EMPTY where the child is.
+    It lies in or near the child's box if the child is valid, and is EMPTY if the child is.
     """
 
     child: Predicate
@@ -268,7 +268,7 @@ class Shifted(Denotation):
 
 @dataclass(frozen=True)
 class Grown(Denotation):
-    """Something within ``radius`` of the child, around it: a buffer with round ends and joins."""
+    """A geometry around the child and within ``radius`` of it: a buffer with round ends and joins."""
 
     child: Predicate
     radius: float

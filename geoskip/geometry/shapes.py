@@ -1,13 +1,12 @@
 """A query's constant geometry, prepared once to be tested against many boxes.
 
-Every answer is about the geometry itself, holes included, not about its envelope. All answers err on the side of
-*may*: boxes are grown by 1e-9 of their scale, distances are compared with a margin of some rounding steps.
+Tests use the geometry itself, including holes, not its envelope. All results are conservative: boxes are grown by 1e-9
+of their scale, and distances are compared with a margin of several rounding errors.
 
-*The raster* decides most of very many boxes without looking at a polygon's vertices. The envelope is cut into N x N
-cells. A cell is *boundary* where an edge comes near it, else *inside* or *outside* by the parity of the edges crossed
-on the way from the left (exact for valid polygons with holes and parts). Sums over all cells to the lower left (a
-summed-area table) give the counts for any range of cells by four look-ups; only boxes that touch boundary cells and
-nothing decisive are left to the exact test.
+*The raster* decides most boxes of a large number without the polygon's vertices. The envelope is divided into N x N
+cells. A cell is *boundary* if an edge is near it, else *inside* or *outside* by the parity of the edges crossed from
+the left (exact for valid polygons with holes and parts). A summed-area table gives the counts for any range of cells by
+four look-ups; only boxes that touch boundary cells, without another cell that decides, need the exact test.
 
 >>> disc = shapely.Point(0, 0).buffer(10, quad_segs=90)
 >>> raster = Raster.of(disc, Envelope(*disc.bounds))
@@ -35,11 +34,11 @@ from geoskip.geometry import LARGEST, LEAST, Boxes, Envelope, Floats, Mask, lack
 Integers = NDArray[np.int64]
 
 _MOST_CELLS = 2_000_000
-_BOUNDARY = 32  # the counts of two sorts of cells share one integer: inside below this bit, boundary above
+_BOUNDARY = 32  # two counts share one integer: inside cells below this bit, boundary cells above
 
 
 class CellCounts(NamedTuple):
-    """Numbers of cells of each sort that every box touches."""
+    """The numbers of cells of each sort that each box touches."""
 
     inside: Integers
     boundary: Integers
@@ -65,19 +64,19 @@ class Raster:
 
     @classmethod
     def of(cls, geometry: BaseGeometry, envelope: Envelope) -> Raster | None:
-        """A raster as fine as pays, None where rounding or a wild zigzag forbids one."""
+        """Create a raster of suitable size; None if rounding errors or too long boundaries prevent it."""
         xy = shapely.get_coordinates(geometry)
         size = int(min(512, max(128, 2 ** math.ceil(math.log2(4 * math.sqrt(len(xy)))))))
         extent = (envelope.xmax - envelope.xmin, envelope.ymax - envelope.ymin)
         if min(extent) <= 0 or not _slack(envelope, size) < 0.1:
             return None
-        crossed = float((np.abs(np.diff(xy, axis=0)) / extent).sum())  # sides of the grid, all edges together
+        crossed = float((np.abs(np.diff(xy, axis=0)) / extent).sum())  # the total length of edges, in sides of the grid
         while size > 64 and crossed * size + len(xy) > _MOST_CELLS:
             size //= 2
         return cls(geometry, envelope, size) if crossed * size + len(xy) <= _MOST_CELLS else None
 
     def counts(self, boxes: Boxes) -> CellCounts:
-        """The sorts of the cells that each box touches; what lies outside the envelope is not counted."""
+        """Count the cells of each sort that each box touches; parts outside of the envelope do not count."""
         stride = self.size + 1
         west, east = self._cells(boxes.xmin, 0, -1), self._cells(boxes.xmax, 0, 1) + 1
         south, north = self._cells(boxes.ymin, 1, -1), self._cells(boxes.ymax, 1, 1) + 1
@@ -94,7 +93,7 @@ class Raster:
         return scaled.astype(np.int64)
 
     def _edges(self, geometry: BaseGeometry) -> Floats:
-        """The edges as rows of u0, v0, u1, v1 in cells."""
+        """Return the edges as rows of u0, v0, u1, v1, in cells."""
         rings = shapely.get_rings(shapely.get_parts(geometry))
         xy, ring = shapely.get_coordinates(rings, return_index=True)
         uv = (xy - self._origin) * self._per_unit
@@ -103,19 +102,19 @@ class Raster:
 
 
 def _slack(envelope: Envelope, size: int) -> float:
-    """Upper bound of the rounding error of a coordinate, in cells."""
+    """Return an upper bound of the rounding error of a coordinate, in cells."""
     extent = min(envelope.xmax - envelope.xmin, envelope.ymax - envelope.ymin)
     return 1e-6 + 8 * size * 2.0**-52 * envelope.scale / extent
 
 
 def _touched_cells(edges: Floats, size: int, slack: float) -> NDArray[np.bool_]:
-    """The cells, as [row, column], that an edge touches or passes within the slack."""
+    """Mark cells, as [row, column], that an edge touches or passes within the slack."""
     left_to_right = edges[:, 0] <= edges[:, 2]
     u0, v0, u1, v1 = np.where(left_to_right[:, None], edges, edges[:, [2, 3, 0, 1]]).T
     first = _cell(u0 - slack, size)
     edge, column = _ranges(first, _cell(u1 + slack, size))
     u0, v0, u1, v1 = u0[edge], v0[edge], u1[edge], v1[edge]
-    steep = u1 - u0 < 1e-3  # too steep to divide by: the whole edge counts for each column
+    steep = u1 - u0 < 1e-3  # too steep for a division: use the whole edge in each column
     run = np.where(steep, 1.0, u1 - u0)
     at_west = v0 + (np.clip(column - slack, u0, u1) - u0) / run * (v1 - v0)
     at_east = v0 + (np.clip(column + 1 + slack, u0, u1) - u0) / run * (v1 - v0)
@@ -130,7 +129,7 @@ def _touched_cells(edges: Floats, size: int, slack: float) -> NDArray[np.bool_]:
 def _parity(edges: Floats, size: int) -> NDArray[np.bool_]:
     """Mark cells, as [row, column], with an odd number of edges to the left of their centre."""
     u0, v0, u1, v1 = edges.T
-    below0, below1 = np.ceil(v0 - 0.5), np.ceil(v1 - 0.5)  # how many rows have their centre below the end
+    below0, below1 = np.ceil(v0 - 0.5), np.ceil(v1 - 0.5)  # the number of rows with a centre below the end
     first = np.maximum(np.minimum(below0, below1), 0).astype(np.int64)
     last = np.minimum(np.maximum(below0, below1), size).astype(np.int64) - 1
     edge, row = _ranges(first, last)
@@ -146,7 +145,7 @@ def _cell(scaled: Floats, size: int) -> Integers:
 
 
 def _ranges(first: Integers, last: Integers) -> tuple[Integers, Integers]:
-    """All whole numbers from first to last of every pair, with the pair's place.
+    """Return the whole numbers from first to last of every pair, with the pair's position.
 
     >>> [list(map(int, part)) for part in _ranges(np.array([3, 0]), np.array([4, 0]))]
     [[0, 0, 1], [3, 4, 0]]
@@ -158,31 +157,31 @@ def _ranges(first: Integers, last: Integers) -> tuple[Integers, Integers]:
 
 
 ROUNDING = 1e-7
-"""By so much of the largest coordinate a centroid may leave its box: two metres of longitudes and latitudes."""
+"""How far a centroid may be outside of its box, relative to the largest coordinate: 2 m for degrees."""
 _STEPS = 64 * 2.0**-53
 _RASTER_BOXES = 500
 _REMEMBERED = 32
 
 
 def margin(scale: Any, distance: float) -> Any:
-    """Upper bound of the rounding error of a planar distance.
+    """Return an upper bound of the rounding error of a planar distance.
 
-    16 units in the last place of the largest number, and underflow.
+    It is 16 units in the last place of the largest number, plus underflow.
     """
     return 16 * 2.0**-52 * np.maximum(scale, abs(distance)) + LEAST
 
 
 def rounding_of(geometries: NDArray[np.object_]) -> Floats:
-    """Upper bounds of rounding errors of centroids of valid geometries, in coordinate units.
+    """Return upper bounds of rounding errors of centroids of valid geometries, in coordinate units.
 
-    JTS and GEOS sum the signed areas of triangles from one corner to every edge, times the sums of their corners; of
-    what has no area the lengths of its lines, and of what has none the points. The centroid of a valid geometry lies in
-    its convex hull, and so in its box; but where the areas nearly cancel, as those of a sliver do, rounding moves it
-    out of the box.
+    JTS and GEOS sum the signed areas of triangles from one corner to every edge, times the sums of their corners; for
+    geometries without area they use the lengths of lines, and without lines the points. The centroid of a valid
+    geometry lies in its convex hull, and so in its box; but if the areas nearly cancel, as in a sliver, rounding may
+    move it out of the box.
 
-    *The bound.* Over n edges the areas are wrong by at most some n units in the last place of the squared diagonal D,
-    and their sums by n units of the length L times D; the corners' sums are of the size of the coordinates. All of it
-    is divided by the area.
+    *The bound.* For n edges the error of the areas is at most about n units in the last place of the squared diagonal
+    D, and the error of their sum n units of the length L times D; the corners' sums have the magnitude of the
+    coordinates. The result is divided by the area.
 
     >>> square, sliver = shapely.box(0, 0, 1, 1), shapely.Polygon([(0, 0), (9, 9), (9, 9.000000000000002)])
     >>> (rounding_of(np.array([square, sliver])) < [1e-12, 1e-3]).tolist()
@@ -197,7 +196,7 @@ def rounding_of(geometries: NDArray[np.object_]) -> Floats:
 
 
 def is_near_its_box(geometries: NDArray[np.object_]) -> Mask:
-    """Mark valid geometries whose centroid lies in their box, or within :data:`ROUNDING` of it."""
+    """Mark valid geometries with a centroid in their box, or within :data:`ROUNDING` of it."""
     return np.asarray(rounding_of(geometries) <= ROUNDING * _scale(geometries), dtype=bool)
 
 
@@ -206,7 +205,7 @@ def _scale(geometries: NDArray[np.object_]) -> Floats:
 
 
 class PreparedCentroid(NamedTuple):
-    """A centroid, and a bound of how far rounding moves it."""
+    """A centroid, and an upper bound of its rounding error."""
 
     x: float
     y: float
@@ -223,7 +222,7 @@ class Shape:
         self.polygonal = geometry.geom_type in ("Polygon", "MultiPolygon")
         self.vertices = int(shapely.count_coordinates(geometry))
         self.is_box = self.valid and self.polygonal and _is_box(geometry, self.envelope)
-        self._lock = threading.Lock()  # GEOS builds the parts of a prepared geometry when they are first needed
+        self._lock = threading.Lock()  # GEOS builds prepared geometries lazily
         self._raster: Raster | None = None
         self._drawn = False
         if self.valid:
@@ -231,7 +230,7 @@ class Shape:
 
     @staticmethod
     def of(value: Any) -> Shape | None:
-        """The shape of a geometry or of its WKB, None where it has none; the recent ones are remembered."""
+        """Return the shape of a geometry or of its WKB, or None; recent shapes are cached."""
         geometry = shapely.from_wkb(value) if isinstance(value, bytes) else value
         if not isinstance(geometry, BaseGeometry):
             return None
@@ -249,7 +248,7 @@ class Shape:
 
     @cached_property
     def centre(self) -> PreparedCentroid | None:
-        """The centroid, of a point itself; None where it cannot be had as the engine has it."""
+        """The centroid; None if it may differ too much from the engine's."""
         if self.geometry.geom_type == "Point":
             return PreparedCentroid(self.envelope.xmin, self.envelope.ymin, 0.0)
         rounding = float(rounding_of(np.array([self.geometry]))[0])
@@ -299,11 +298,11 @@ class Shape:
             return np.asarray(shapely.dwithin(self.geometry, boxes.polygons(), reach), dtype=bool)
 
     def farthest(self, boxes: Boxes) -> Floats:
-        """A bound of the distance from the shape to any point of each box, from above.
+        """Return an upper bound of the distance from the shape to any point of each box.
 
-        To a point it is largest in a corner, and no point of the shape is nearer than the shape: of its points the one
-        that is nearest to the box's centre decides. The distance to a set changes by no more than one moves, so it is
-        at most the centre's plus half a diagonal, too.
+        The distance to the shape is at most that to any point of the shape, and the latter is largest at a corner of
+        the box; the point of the shape nearest to the box's centre is used. The distance to the shape is also at most
+        that of the centre plus half a diagonal. The smaller bound is returned.
         """
         if self.geometry.geom_type == "Point":
             return boxes.farthest(self.envelope.xmin, self.envelope.ymin)
@@ -316,7 +315,7 @@ class Shape:
         return np.asarray(np.fmin(rounded, apart + boxes.diagonal() / 2), dtype=np.float64)
 
     def has_vertex_at(self, boxes: Boxes) -> Mask:
-        """Mark boxes of one point that is a vertex of the shape."""
+        """Mark boxes that are one point and a vertex of the shape."""
         found: Mask = (boxes.xmin == boxes.xmax) & (boxes.ymin == boxes.ymax)
         places, corners = np.flatnonzero(found), shapely.get_coordinates(self.geometry)
         found[places] = np.isin(boxes.xmin[places] + 1j * boxes.ymin[places], corners[:, 0] + 1j * corners[:, 1])
@@ -348,7 +347,7 @@ class Shape:
         if not self.polygonal:
             return None
         if not self._drawn and len(boxes) < _RASTER_BOXES + self.vertices // 4:
-            return None  # to draw it costs as much as so many exact tests
+            return None  # exact tests cost less than the raster
         with self._lock:
             if not self._drawn:
                 self._raster, self._drawn = Raster.of(self.geometry, self.envelope), True
@@ -356,7 +355,7 @@ class Shape:
 
 
 def _settle(answers: Mask, open_ones: Mask, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:
-    """Decide the open answers by the exact test."""
+    """Decide the undecided boxes by the exact test."""
     places = np.flatnonzero(open_ones)
     if len(places):
         answers[places] = exactly(boxes.take(places))
@@ -364,7 +363,7 @@ def _settle(answers: Mask, open_ones: Mask, boxes: Boxes, exactly: Callable[[Box
 
 
 def _envelope(geometry: BaseGeometry) -> Envelope:
-    """The box of all coordinates: a hole of an invalid polygon may lie outside its shell."""
+    """Return the box of all coordinates: a hole of an invalid polygon may lie outside its shell."""
     xy = shapely.get_coordinates(geometry)
     return Envelope(*map(float, (*xy.min(axis=0), *xy.max(axis=0))))
 

@@ -12,7 +12,7 @@ jaccard    an array, as a set                            ``1 - |a and b| / |a or
 ========== ============================================= =====================================================
 
 A *point* is one row's value as plain Python: a tuple of floats, a text, a whole number, a tuple of elements. Many
-points are kept in whatever form their metric computes with.
+points are stored in the form that their metric computes with.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Points:
     blanks: int
     """Rows in which every expression is NULL."""
     odd: int
-    """Rows without NULL that are no points of the metric: NaN, too large, a latitude of 91, not UTF-8, ..."""
+    """Rows without NULL that are not points of the metric: NaN, too large, a latitude of 91, not UTF-8, ..."""
 
 
 class Metric(ABC):
@@ -54,21 +54,21 @@ class Metric(ABC):
     whole: ClassVar[bool] = False
     """True if all distances are whole numbers, computed exactly."""
     outlined: ClassVar[Mapping[str, pa.DataType]] = {}
-    """The fields of a file's outline, which is kept beside distances, and their types."""
+    """The fields of a file's outline, which is stored with the distances, and their types."""
     relative: ClassVar[float] = 1e-9
     """The relative error of a distance as a query computes it."""
     slack: ClassVar[float] = 1e-140
     """The absolute error of a distance as a query computes it."""
     opaque: ClassVar[bool] = False
-    """True if nothing is known of a query's arithmetic but its result, the distance."""
+    """True if only the result of a query's arithmetic is known, the distance."""
 
     @abstractmethod
     def refusal(self, types: Sequence[str]) -> str | None:
-        """Reason why expressions of these types (Spark's names) are no points, or None."""
+        """Return the reason why these types (Spark's names) are not supported, or None."""
 
     @abstractmethod
     def points(self, values: Sequence[pa.Array], like: Any = None) -> Points:
-        """Points of the rows of some arrays, one an expression.
+        """Convert rows to points, given one array per expression.
 
         ``like`` is a pivot; points of other dimensions are odd.
         """
@@ -78,11 +78,11 @@ class Metric(ABC):
         """Return the point of some constants, or None."""
 
     def of(self, points: Sequence[Any]) -> Any:
-        """Points in the metric's own form: a list."""
+        """Convert points to the metric's own form; by default a list."""
         return list(points)
 
     def take(self, data: Any, places: Sequence[int]) -> list[Any]:
-        """Single points out of many."""
+        """Select single points."""
         return [data[place] for place in places]
 
     @abstractmethod
@@ -90,11 +90,11 @@ class Metric(ABC):
         """Return the distances from one point to each of many."""
 
     def table(self, origins: Sequence[Any], data: Any) -> Floats:
-        """Return the distances from each of some points, a row each, to each of many."""
+        """Return the distances from some points to many, with one row per origin."""
         return np.stack([self.distances(origin, data) for origin in origins])
 
     def count(self, data: Any) -> int:
-        """Number of points."""
+        """Return the number of points."""
         return len(data)
 
     def scale(self, point: Any) -> float:
@@ -102,11 +102,11 @@ class Metric(ABC):
         return 0.0
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
-        """Widen a range of distances where a query computes them inexactly."""
+        """Widen a range of distances to include the errors of a query's formula."""
         return low, high
 
     def outline(self, data: Any) -> dict[str, Any]:
-        """Summarise a file's points beyond distances; the result holds for all of them."""
+        """Summarise a file's points in addition to distances."""
         return {}
 
     def outline_of(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -114,11 +114,11 @@ class Metric(ABC):
         return {}
 
     def outlines(self, fields: Sequence[pa.Array]) -> Any:
-        """Return the outlines of all files in the form that :meth:`between` takes."""
+        """Return the outlines of all files in the form for :meth:`files_between`."""
         return None
 
     def files_between(self, outlines: Any, point: Any, low: float, high: float) -> Mask | None:
-        """Mark files that may hold a point at a distance in a range, by their outlines; None if unknown.
+        """Mark files that may contain a point at a distance in a range, by their outlines; None if unknown.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class Metric(ABC):
         point
             The constant of the query.
         low, high
-            The range of distances, both ends included.
+            The closed range of distances.
         """
         return None
 
@@ -151,16 +151,16 @@ def null_rows(values: Sequence[pa.Array]) -> tuple[Mask, Mask]:
 
 
 class UserMetric(Metric):
-    """The metric of a Python function that was declared to be one.
+    """The metric of a Python function that was declared to be a metric.
 
-    It takes the coordinates of one point and then those of the other, as a query calls it: ``f(a, b)`` over one
-    expression, ``f(x1, y1, x2, y2)`` over two. A build calls it once a distinct point and pivot, with finite numbers
-    only: rows with NaN or an infinity are odd, as they are to the metrics over numbers. Many points are a list of
-    tuples, one entry an expression.
+    The function takes the coordinates of one point and then those of the other, as in a query: ``f(a, b)`` over one
+    expression, ``f(x1, y1, x2, y2)`` over two. A build calls it once per distinct point and pivot, with finite numbers
+    only: rows with NaN or an infinity are odd, as in the metrics over numbers. Many points are a list of tuples with
+    one entry per expression.
     """
 
     relative: ClassVar[float] = 1e-6
-    """Six digits, since it may compute in single precision."""
+    """Six digits, since the function may compute in single precision."""
     slack: ClassVar[float] = 1e-12
     opaque: ClassVar[bool] = True
 
@@ -183,7 +183,7 @@ class UserMetric(Metric):
         columns = [value.filter(good) for value in values]
         try:
             rows = list(zip(*(map(_hashable, column.to_pylist()) for column in columns), strict=True))
-        except UnicodeDecodeError:  # a string that is not UTF-8: all are odd then
+        except UnicodeDecodeError:  # a string is not UTF-8: all rows are odd
             return Points([], len(some), int(some.sum()), int(every.sum()), len(columns[0]))
         distinct = list(dict.fromkeys(rows))
         finite = [row for row in distinct if _is_finite(row)]
@@ -207,7 +207,7 @@ class UserMetric(Metric):
 
 
 def _is_plain(kind: SqlType) -> bool:
-    """True for types whose values a build, a literal and Spark pass to Python alike."""
+    """True for types with the same Python values in a build, in a literal and in Spark."""
     while kind.kind == "array":
         kind = kind.element
     return kind.is_integral or kind.is_floating or kind.kind in ("boolean", "string")
@@ -218,12 +218,12 @@ def _hashable(value: Any) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    """True without NaN and infinities, which have no distance from themselves by most functions."""
+    """True without NaN and infinities, for which most functions return no distance to themselves."""
     if isinstance(value, tuple):
         return all(map(_is_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def _given(value: Any) -> Any:
-    """Return a value as Spark passes it to a Python function: an array is a list."""
+    """Convert a value as Spark does for a Python function: an array to a list."""
     return list(map(_given, value)) if isinstance(value, tuple) else value

@@ -1,19 +1,19 @@
 """Metrics over strings, counted in code points as in Spark, and over the bits of whole numbers.
 
-Distances of strings are rapidfuzz's, computed for all distinct strings of a file in one call. A string that is not
-UTF-8 is odd: what its characters are, Spark and Python see differently.
+Distances of strings are computed by rapidfuzz, for all distinct strings of a file in one call. A string that is not
+UTF-8 is odd, since Spark and Python decode it differently.
 
-**Outlines** bound Levenshtein's distance where pivots hardly do, since distances of words are all much the same. A file
-with few distinct strings keeps them in full (:class:`StringLists`); others keep their *heads* (:class:`StringHeads`),
-beginnings of eight code points at most: sixteen of them, or one for four strings and no more than 128. In a sorted
-dataset a file's strings begin alike. Aligning a string x with q aligns its head h with some beginning of q, at no more
-cost: ``d(x, q) >= min over j of d(h, q[:j])``, the least entry of the last row of Wagner and Fischer's table for h and
-q.
+**Outlines** bound Levenshtein's distance where pivots hardly do, since all distances between words are similar. A file
+with few distinct strings stores them in full (:class:`StringLists`); others store *heads* (:class:`StringHeads`),
+prefixes of at most eight code points: up to 16, or one per four strings and up to 128. In a sorted dataset the strings
+of a file have common prefixes. An alignment of a string x with q aligns the head h of x with some prefix of q, at no
+higher cost: ``d(x, q) >= min over j of d(h, q[:j])``, the least entry of the last row of Wagner and Fischer's table for
+h and q.
 
-Of the strings that begin alike, a *group*, the least and the greatest length are kept, and the letters that occur in
-any of them. One edit changes the length by one at most, and removes one letter of q at most: so the distance of x is
-at least the difference of the lengths, and at least the number of q's letters that no string of the group has. Letters
-are kept as 32 bits, by their code points modulo 32: a letter whose bit is not set does not occur.
+For each *group* of strings with a common head, the least and the greatest length and the set of letters are stored. An
+edit changes the length by at most one, and removes at most one letter of q: so the distance of x is at least the
+difference of the lengths, and at least the number of q's letters that occur in no string of the group. Letters are
+stored as 32 bits, by their code points modulo 32: a letter with a bit that is not set does not occur.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from geoskip.metrics import Floats, Metric, Points
 from geoskip.types import sql_type
 
 _LONGEST_STRING = 1 << 30
-"""A length that no string has."""
+"""More than the length of any string."""
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
 MOST = 1024
-"""Distinct strings that a file may keep."""
+"""The most distinct strings that a file stores in full."""
 MOST_BYTES = 1 << 13
-"""Bytes of UTF-8 that they may have together."""
+"""The most bytes of these strings in UTF-8, in total."""
 _LEAST_HEADS, _MOST_HEADS = 16, 128
 _STRINGS_A_HEAD = 4
 _LONGEST_HEAD = 8
@@ -50,7 +50,7 @@ _BEGIN = 3
 GROUP = pa.struct([("letters", pa.int64()), ("shortest", pa.int64()), ("longest", pa.int64())])
 _ANY = {"letters": -1, "shortest": 0, "longest": 2**62}
 _MOST_COMPARED = 1 << 15
-"""Heads that one query compares in full, some 2 ms; of more, only the beginnings are compared."""
+"""The most heads that one query compares in full (about 2 ms); if more, only their prefixes are compared."""
 
 
 def _texts(values: pa.Array) -> Points:
@@ -163,8 +163,8 @@ class Levenshtein(_OfTexts):
 class Hamming(_OfTexts):
     """Differing bits of whole numbers (``bit_count(a ^ b)``), or differing code points of strings.
 
-    Numbers are taken as 64 bits with their sign, as Spark counts them; the characters that the longer of two strings
-    has more count as different.
+    Numbers are compared as signed 64-bit integers, as in Spark; the additional characters of the longer string count as
+    different.
     """
 
     name: ClassVar[str] = "hamming"
@@ -208,7 +208,7 @@ class Hamming(_OfTexts):
 
 
 def few(texts: Sequence[str]) -> list[str] | None:
-    """Return distinct strings in order; None if they are too many, or too long, to be kept.
+    """Return distinct strings in order; None if they are too many or too long to be stored in full.
 
     >>> few(["b", "a"]), few(["a" * 9000])
     (['a', 'b'], None)
@@ -219,7 +219,7 @@ def few(texts: Sequence[str]) -> list[str] | None:
 
 
 def _dictionary_of(lists: pa.Array) -> tuple[NDArray[np.int64], pa.DictionaryArray]:
-    """Return the length of each list, 0 for null ones, and all strings in lists."""
+    """Return the length of each list, 0 for null, and all strings of the lists."""
     if not pa.types.is_list(lists.type):
         lists = pa.nulls(len(lists), pa.list_(pa.string()))
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
@@ -228,24 +228,24 @@ def _dictionary_of(lists: pa.Array) -> tuple[NDArray[np.int64], pa.DictionaryArr
 
 @dataclass(frozen=True)
 class StringLists:
-    """The distinct strings of all files that keep theirs, and the files of each.
+    """The distinct strings of all files that store them in full, and the files of each string.
 
-    A file with few distinct strings keeps them in full: its distances are computed, and not bounded. Of words in no
-    order every file has some of any length, with any letters and at any distance from the pivots: of 116 files of 770
-    surnames no bound excludes one. The words take seven bytes each and exclude every file that can be excluded.
+    For a file with few distinct strings, distances are computed instead of bounded. In an unsorted dataset every file
+    has words of any length, with any letters and at any distance from the pivots: for 116 files of 770 surnames the
+    bounds exclude no file. The words take seven bytes each and exclude every file without a match.
     """
 
     texts: list[str]
     counts: NDArray[np.int64]
-    """The number of files that have each string."""
+    """The number of files with each string."""
     owners: NDArray[np.int32]
-    """The files of all strings, string by string."""
+    """The files of all strings, grouped by string."""
     known: NDArray[np.bool_]
-    """Files that keep theirs."""
+    """Files that store their strings in full."""
 
     @classmethod
     def of(cls, lists: pa.Array) -> StringLists:
-        """Return the strings given a list a file; files whose list is null, empty or has a null keep none."""
+        """Return the strings from one list per file; a list that is null, empty or contains a null is unknown."""
         lengths, flat = _dictionary_of(lists)
         owners = np.repeat(np.arange(len(lists), dtype=np.int32), lengths)
         known = lengths > 0
@@ -256,14 +256,14 @@ class StringLists:
         return cls(flat.dictionary.to_pylist(), counts, owners[np.argsort(codes, kind="stable")], known)
 
     def files_holding(self, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the mask of the files that may hold a wanted string: those that have it, or keep none."""
+        """Mark the files that may contain a wanted string: those that list it, and those without a list."""
         found = ~self.known
         found[self.owners[np.repeat(wanted, self.counts)]] = True
         return found
 
 
 def group_by_beginning(texts: Iterable[str], most: int) -> dict[str, list[str]]:
-    """Group distinct strings by at most ``most`` beginnings; the commonest are lengthened first.
+    """Group distinct strings by at most ``most`` prefixes; the most frequent are lengthened first.
 
     >>> group_by_beginning(["smile", "smith", "smoke", "snake"], 3)
     {'smi': ['smile', 'smith'], 'smoke': ['smoke'], 'snake': ['snake']}
@@ -329,7 +329,7 @@ def _both(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _DistinctStrings:
-    """Distinct strings: a row of code points a place, and the lengths."""
+    """Distinct strings: one row of code points per position, and the lengths."""
 
     points: NDArray[np.uint32]
     lengths: NDArray[np.int64]
@@ -345,7 +345,7 @@ class _DistinctStrings:
         return _DistinctStrings(self.points[:, places], self.lengths[places])
 
     def near(self, text: str, distance: int) -> NDArray[np.bool_]:
-        """Return the mask of the strings within a distance of some beginning of the text."""
+        """Mark the strings within a distance of some prefix of the text."""
         beyond = np.full(len(self.lengths), distance + 1, dtype=np.int8)
         row = {j: np.full(len(self.lengths), j, dtype=np.int8) for j in range(min(distance, len(text)) + 1)}
         near = self.lengths == 0
@@ -365,7 +365,7 @@ class _DistinctStrings:
 
 @dataclass(frozen=True)
 class StringHeads:
-    """The heads of all files, the beginnings of the heads, and the files of each."""
+    """The heads of all files, the prefixes of the heads, and the files of each head."""
 
     heads: _DistinctStrings
     begins: _DistinctStrings
@@ -374,7 +374,7 @@ class StringHeads:
     owner: NDArray[np.int64]
     unknown: NDArray[np.bool_]
     letters: NDArray[np.int64]
-    """The letters and the lengths of the group, for each head in each file."""
+    """The letters of the group, for each head in each file; the lengths are in the next fields."""
     shortest: NDArray[np.int64]
     longest: NDArray[np.int64]
 
@@ -382,7 +382,7 @@ class StringHeads:
     def of(cls, lists: pa.Array, groups: pa.Array) -> StringHeads:
         """Return the heads of all files, given their lists of strings and of groups.
 
-        Metadata of earlier versions have no groups: then letters and lengths may be any.
+        Metadata of earlier versions have no groups: then any letters and lengths are possible.
         """
         counts, flat = _dictionary_of(lists)
         texts = [(text or "")[:_LONGEST_HEAD] for text in flat.dictionary.to_pylist()]
@@ -402,7 +402,7 @@ class StringHeads:
         )
 
     def files_within(self, text: str, distance: int) -> NDArray[np.bool_]:
-        """Return the mask of the files that may hold a string within a distance of a text."""
+        """Mark the files that may contain a string within a distance of a text."""
         start = text[: _LONGEST_HEAD + distance]
         near = self.begins.near(start, distance)[self.begin_of]
         left = np.flatnonzero(near)

@@ -1,7 +1,7 @@
 """Metrics over vectors of numbers, in several columns or in one array, and over sets.
 
-Points over columns are tuples of doubles; many points are one array a coordinate. A coordinate that is NaN, infinite or
-beyond 1e150 is odd: there SQL's ``sqrt(pow(x - 1, 2))`` overflows and is no metric any more.
+Points over columns are tuples of doubles; many points are one array per coordinate. A row with a coordinate that is
+NaN, infinite or beyond 1e150 is odd: for these, SQL's ``sqrt(pow(x - 1, 2))`` overflows and is not a metric.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from geoskip.types import sql_type
 _SHORTEST, _LARGEST = 1e-100, 1e150
 _FARTHEST_LONGITUDE = 1e5
 _ROUNDING = 1e-30
-"""The square of a distance, in radii, that is none: what sines of one angle may differ by."""
+"""Smaller squared distances, in radii, count as 0: computed sines of one angle may differ by this."""
 
 Columns = tuple[Floats, ...]
 
 
 def _doubles(values: pa.Array) -> Floats:
-    """Numbers as doubles, NaN for NULL; those that are no doubles are rounded to the next."""
+    """Convert numbers to the nearest doubles, NULL to NaN."""
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
     if values.null_count and pa.types.is_integer(values.type):
@@ -88,7 +88,7 @@ class Numeric(Metric):
 
 
 class _Norm(Numeric):
-    """The base of metrics that join the sizes of the coordinates' differences."""
+    """The base of metrics that combine the absolute differences of the coordinates."""
 
     of_one: ClassVar[np.ufunc] = np.abs
     joined: ClassVar[np.ufunc] = np.add
@@ -124,15 +124,15 @@ class Chebyshev(_Norm):
 
 
 class Haversine(Numeric):
-    """The central angle between (longitude, latitude) in degrees; radians, to be multiplied by the radius.
+    """The central angle in radians between points (longitude, latitude) in degrees.
 
-    Many points are kept with their places on the unit sphere: from the straight lines to a point and to its antipode
-    the angle follows exactly everywhere, in a fifth of the time that the formula of queries takes.
+    Many points are stored with their coordinates on the unit sphere: the chord lengths to a point and to its antipode
+    give the angle accurately everywhere, in a fifth of the time of the haversine formula.
     """
 
     name: ClassVar[str] = "haversine"
     slack: ClassVar[float] = 1e-9
-    """Radians: 6 millimetres on the Earth."""
+    """In radians: 6 millimetres on the Earth."""
 
     def refusal(self, types: Sequence[str]) -> str | None:
         if len(types) != 2:
@@ -161,7 +161,7 @@ class Haversine(Numeric):
         near = _squares(data[2:], places)
         near *= near >= _ROUNDING
         found = np.sqrt(near)
-        beyond = near.max(axis=1, initial=0) >= 3  # two thirds of the way: from there the antipode tells
+        beyond = near.max(axis=1, initial=0) >= 3  # beyond 120 degrees the antipode is more accurate
         far = np.sqrt(_squares(data[2:], -places[beyond]))
         found[~beyond] = np.arcsin(found[~beyond] / 2)
         found[beyond] = np.arctan2(found[beyond], far)
@@ -172,7 +172,7 @@ class Haversine(Numeric):
         return 0.0
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
-        """Near the antipode the formula is off by up to 1e-7, and may be NaN, which is above every number."""
+        """Widen near the antipode: the formula's error is up to 1e-7 there, or it is NaN, above any number."""
         return min(low, math.pi - 1e-6), high if high < math.pi - 1e-3 else math.inf
 
     def default_origins(self, dimensions: int) -> Sequence[Any]:
@@ -180,7 +180,7 @@ class Haversine(Numeric):
 
 
 def _on_sphere(degrees: Columns) -> Columns:
-    """Longitudes and latitudes with the coordinates of the same points on the unit sphere."""
+    """Append the coordinates on the unit sphere to longitudes and latitudes."""
     longitude, latitude = (np.radians(column) for column in degrees)
     across = np.cos(latitude)
     return (*degrees, across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude))
@@ -188,12 +188,12 @@ def _on_sphere(degrees: Columns) -> Columns:
 
 @lru_cache(maxsize=1024)
 def _coordinate(point: tuple[float, float]) -> tuple[float, ...]:
-    """One point on the unit sphere."""
+    """Return the coordinates of one point on the unit sphere."""
     return tuple(float(at[0]) for at in _on_sphere(tuple(np.array([number]) for number in point))[2:])
 
 
 def _squares(columns: Columns, places: Floats) -> Floats:
-    """The squares of the straight distances from places on the sphere, a row each, to many."""
+    """Return the squared chord lengths from points on the sphere to many, one row per point."""
     total = np.zeros((len(places), len(columns[0])))
     for column, at in zip(columns, places.T, strict=True):
         away = np.subtract.outer(at, column)
@@ -204,13 +204,13 @@ def _squares(columns: Columns, places: Floats) -> Floats:
 class Angular(Metric):
     """The angle between two vectors, in radians: ``acos`` of the cosine similarity.
 
-    Many points are a matrix of unit vectors, one a row. A zero vector, one with NULL or NaN, and one of another
-    dimension than the pivots have no angle.
+    Many points are a matrix with one unit vector per row. A zero vector, a vector with NULL or NaN, and a vector of
+    another dimension than the pivots have no angle.
     """
 
     name: ClassVar[str] = "angular"
     slack: ClassVar[float] = 1e-6
-    """Radians: where the cosine is near 1, the error of ``acos`` is the root of a rounding error."""
+    """In radians: for a cosine near 1, the error of ``acos`` is the square root of a rounding error."""
 
     def refusal(self, types: Sequence[str]) -> str | None:
         if len(types) == 1 and sql_type(types[0]).element.is_numeric:
@@ -269,7 +269,7 @@ class _Sets:
 
 
 class Jaccard(Metric):
-    """``1 - |a and b| / |a or b|`` of arrays as sets, NULL an element like others; 0 for two empty ones."""
+    """``1 - |a and b| / |a or b|`` of arrays as sets; NULL is an element; 0 for two empty sets."""
 
     name: ClassVar[str] = "jaccard"
     slack: ClassVar[float] = 1e-12
@@ -290,7 +290,7 @@ class Jaccard(Metric):
         lengths = np.asarray(present.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
         flat = present.flatten()
         if pa.types.is_string(flat.type) or pa.types.is_large_string(flat.type):
-            flat = flat.cast(pa.large_binary())  # elements need not be UTF-8
+            flat = flat.cast(pa.large_binary())  # elements may be invalid UTF-8
         encoded = flat.dictionary_encode(null_encoding="encode")
         elements = [_text(element) for element in encoded.dictionary.to_pylist()]
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
