@@ -70,7 +70,7 @@ class Clause(ABC):
 
     @abstractmethod
     def keep(self, files: Files) -> Any:
-        """Return a numpy or pyarrow bool array, one entry a file: True keep, False skip, null unknown."""
+        """Return a numpy or pyarrow bool array, one entry per file: True keep, False skip, null unknown."""
 
     def columns(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata columns that it reads, as (index, field)."""

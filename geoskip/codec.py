@@ -262,7 +262,7 @@ _VALUES: Mapping[str, Callable[[str], Any]] = {
 
 
 def _check_nesting(data: bytes, most: int = 100) -> None:
-    """Refuse WKB with deeply nested collections, whose recursion in GEOS would crash the process."""
+    """Refuse WKB with deeply nested collections: the recursion in GEOS would crash the process."""
     position, open_parts = 0, [1]  # geometries left on each level
     while open_parts:
         if not open_parts[-1]:

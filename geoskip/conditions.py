@@ -1,8 +1,8 @@
 """Conditions on the columns of unit tables: the comparisons of clauses, as data.
 
 An index describes the rows of a file by one or more *units*: the range of MinMax, the segments of GapList, the boxes of
-GeoBox. The units of all files form a table with named columns (:class:`UnitTable`). A condition says which units a
-clause keeps:
+GeoBox. The units of all files form a table with named columns (:class:`UnitTable`). A condition selects the units that
+a clause keeps:
 
 * :class:`Compare` and :class:`Among` compare a column with values, :class:`SomeValue` two columns with the same value;
 * :class:`AllOf`, :class:`AnyOf` and :class:`Negation` combine conditions;

@@ -363,7 +363,7 @@ def decide(
     evaluator: Evaluator | None = None,
     watch: Deadline | None = None,
 ) -> Decision:
-    """Decide which files of a snapshot may hold a row that makes a predicate TRUE; never raises.
+    """Decide which files of a snapshot may contain a row that makes a predicate TRUE; never raises.
 
     Parameters
     ----------

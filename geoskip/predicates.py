@@ -315,7 +315,7 @@ NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def children(node: Predicate) -> tuple[Predicate, ...]:
-    """Return the child vertices, without the values of an :class:`In`, of which there may be a million.
+    """Return the child vertices, without the values of an :class:`In`: there may be a million.
 
     >>> children(Comparison("=", Column("a"), Literal(1)))
     (a, 1)

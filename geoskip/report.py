@@ -102,7 +102,7 @@ class Scan:
         return self.effects()
 
     def vertices(self) -> tuple[VertexShare, ...]:
-        """The predicate as a tree, each vertex with the number of files that it alone would skip.
+        """The predicate as a tree with the number of files that each vertex alone would skip.
 
         There are several trees if partitions have different conditions, the one with the most files first.
         """

@@ -61,12 +61,12 @@ class Deadline:
     """The labelled tree of the predicate."""
 
     def source_of(self, clause: Clause) -> RuleSubject | None:
-        """Return the subject that made a clause: a mapping, a declaration, or an index."""
+        """Return the mapping, declaration or index that made a clause."""
         made = [source for source in self.sources if any(leaf is clause for leaf in leaves_of(source.clause))]
         return min(made, key=lambda source: not _of_function(source.name), default=None)
 
     def of_functions(self) -> list[RuleSubject]:
-        """Return the sources about functions: mappings and declarations."""
+        """Return the sources that handle functions: mappings and declarations."""
         return [source for source in self.sources if _of_function(source.name)]
 
     def blame(self, source: RuleSubject, why: str) -> None:

@@ -36,7 +36,7 @@ class AdvisedIndex:
     metadata_bytes
         Size of its metadata in bytes.
     queries
-        Numbers, from 1, of the queries for which it skips files, alone or with others.
+        Numbers, from 1, of the queries for which it skips files, alone or with other indexes.
     """
 
     index: Index
@@ -118,7 +118,7 @@ class Advice:
     estimate
         Estimates of what the queries read now and with these indexes.
     layout
-        A layout that would save more; None if there is none, or none was requested.
+        A layout that would save more; None without one, or if it was not requested.
     superfluous
         Existing indexes that save these queries nothing, also in the advised layout.
     unserved
@@ -165,7 +165,7 @@ class Advice:
         return "\n".join(lines)
 
     def apply(self, *, layout: bool = False) -> Any:
-        """Build the advised indexes, and return the report of the build; None where none is advised.
+        """Build the advised indexes, and return the report of the build; None if no index is advised.
 
         With ``layout``, rewrite the data in the advised layout, as ``Dataset.rewrite`` does, with the indexes for that
         layout; the report of the rewrite names the new folder. Existing indexes are never deleted. Raises

@@ -46,7 +46,7 @@ _TOO_DEEP = "a condition that is nested too deeply"
 
 
 def sql_text(node: Predicate) -> str | None:
-    """Return SQL text equivalent to an expression; None if there is none.
+    """Return SQL text equivalent to an expression, or None.
 
     >>> day = Column("day", "date")
     >>> sql_text(Call("month", (day,))), sql_text(Cast(Column("n", "int"), "double"))

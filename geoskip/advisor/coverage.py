@@ -48,7 +48,7 @@ class VertexMasks:
     members
         The members of an AND or OR.
     every
-        True for an AND, whose members are conjoined.
+        True for an AND: its members are conjoined.
     """
 
     own: Mapping[Names, Mask]

@@ -1,4 +1,4 @@
-"""Candidates: the indexes that could serve a condition of a workload.
+"""Candidates: the indexes that could support a condition of a workload.
 
 The rules on which index supports which condition are not repeated here. Every index type is *proposed* for every
 expression that a condition reads, from the columns up to the operands of its comparisons. A proposal is bound to that
@@ -82,7 +82,7 @@ _BOXES: Sequence[Mapping[str, Any]] = ({}, {"boxes": 1}, {"boxes": 32})
 _WITHOUT_INDEX = frozenset(["map", "array", "struct", "variant", "interval", "interval month"])
 """Kinds of types that only MetricDist supports."""
 _ORDERED = ("haversine",)
-"""Metrics whose coordinates are not interchangeable."""
+"""Metrics with coordinates that are not interchangeable."""
 
 
 @dataclass(frozen=True)

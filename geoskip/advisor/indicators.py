@@ -59,17 +59,17 @@ class Factors:
 
     @property
     def lambda_(self) -> Fraction | None:
-        """Layout factor: matching rows to the rows of the files that hold one; None where no row matches."""
+        """Layout factor: matching rows to rows in files with a matching row; None if no row matches."""
         return _share(self.rows_matching, self.matching.rows)
 
     @property
     def mu(self) -> Fraction | None:
-        """Metadata factor: rows of files that hold a match to rows of files read; None where no row matches."""
+        """Metadata factor: rows in files with a matching row to rows in files read; None if no row matches."""
         return _share(self.matching.rows, self.read.rows) if self.rows_matching else None
 
     @property
     def psi(self) -> Fraction | None:
-        """Scanning factor: rows of files read to all rows; None where no row matches."""
+        """Scanning factor: rows in files read to all rows; None if no row matches."""
         return _share(self.read.rows, self.total.rows) if self.rows_matching else None
 
     @property
@@ -96,12 +96,12 @@ def _share(part: int, whole: int) -> Fraction | None:
 
 @dataclass(frozen=True)
 class ScanIndicators(Factors):
-    """The indicators of one scan of a query, under the conditions on that relation alone."""
+    """The indicators of one scan of a query, under the conditions on only that relation."""
 
     dataset: str
     """The URI of the relation's root (the first of several)."""
     condition: str
-    """The condition of the scan in SQL; empty where there is none."""
+    """The condition of the scan in SQL; empty without one."""
     rows_matching: int
     """Rows that satisfy the condition."""
     matching: Extent

@@ -1,7 +1,7 @@
 """Order-preserving keys for comparing the intervals of all files with a literal at once.
 
-Every type of fixed width becomes two int64 arrays of *keys* whose order is Spark's order of the values, so that a
-comparison is one or two numpy operations over all files:
+Bounds of fixed-width types become two int64 arrays of *keys* in Spark's order of the values, so that a comparison is
+one or two numpy operations over all files:
 
 ============================= ==================================================================================
 integers, dates, timestamps   the value itself

@@ -54,9 +54,9 @@ class Evaluator(Protocol):
         node
             The condition.
         over
-            The expression in it that the values stand for.
+            The part of it that the values replace.
         values
-            Physical values of ``over``, NULL among them or not.
+            Physical values of ``over``, with or without NULL.
 
         Raises
         ------
@@ -67,16 +67,16 @@ class Evaluator(Protocol):
     def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
         """Evaluate an expression for each value of ``over``; physical values, None if unknown.
 
-        NULL also stands for values for which the expression throws.
+        The result is also NULL for values for which the expression throws.
 
         Parameters
         ----------
         node
             The expression.
         over
-            The expression in it that the values stand for.
+            The part of it that the values replace.
         values
-            Physical values of ``over``, NULL among them or not.
+            Physical values of ``over``, with or without NULL.
         """
 
     def clocks(self, zone: str) -> ZoneTransitions | None:
@@ -151,7 +151,7 @@ def outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outco
 def values_of(node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
     """Evaluate an expression by the engine for each value of ``over``; physical values.
 
-    NULL also stands for values for which the expression throws. None without an engine.
+    The result is also NULL for values for which the expression throws. None without an engine.
     """
     evaluation = _current.get()
     if evaluation is None or evaluation.evaluator is None:

@@ -184,7 +184,7 @@ def outcome_sets(node: Predicate, over: Predicate, kind: pa.DataType) -> Outcome
     node
         The condition.
     over
-        The expression in it that the values stand for.
+        The part of it that the values replace.
     kind
         The type of the physical values.
     """

@@ -305,7 +305,7 @@ def as_registered(spec: Index) -> Index:
 
 
 def definition(spec: Index) -> str | None:
-    """Identify the code that makes an index's summaries: its version, or for a user's own type a digest.
+    """Identify the code that builds an index's summaries: its version, or for a user's own type a digest.
 
     The digest covers ``collect``, ``merge`` and ``prepare`` and the code that they call. Clauses are not part of it,
     since existing summaries remain valid for a new or corrected clause. None for geoskip's own types in their first

@@ -428,7 +428,7 @@ def _group(owner: Ints, rows: NDArray[np.uint8]) -> FilterGroup:
 
 
 def _transpose(rows: NDArray[np.uint8]) -> Words:
-    """Transpose to one row a bit, one bit a filter: 8 by 8 bits at a time (Hacker's Delight, section 7-3)."""
+    """Transpose to one row per bit, one bit per filter: 8 by 8 bits at once (Hacker's Delight, 7-3)."""
     count, size = rows.shape
     eighths = -(-count // 64) * 8
     slices = np.zeros((size, 8, eighths), dtype=np.uint8)

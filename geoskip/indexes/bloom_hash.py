@@ -93,7 +93,7 @@ def hashes_of_each(arrays: Sequence[pa.Array]) -> list[Words | None]:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """True for types whose values are hashed as one integer, or as bytes."""
+    """True for types with values that are hashed as one integer or as bytes."""
     if pa.types.is_timestamp(kind):
         return bool(kind.unit == "us")
     texts = pa.types.is_string(kind) or pa.types.is_binary(kind)

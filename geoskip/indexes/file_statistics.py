@@ -56,7 +56,7 @@ class FileStatistics:
 
 
 def field_of(summaries: pa.StructArray, name: str) -> Any:
-    """Return a field of all summaries, null where there is no summary; None if they have no such field."""
+    """Return a field of all summaries, null without a summary; None if the field does not exist."""
     return pc.struct_field(summaries, name) if summaries.type.get_field_index(name) >= 0 else None
 
 

@@ -6,7 +6,7 @@ A user-agent string, a log line or a path has parts, and queries extract a part 
 ``get_agent_name(user_agent) = 'Hacker'``. The text itself has too many values to list, its parts have few.
 
 *Extractors*: a function by its SQL name (a Python UDF that was registered, or one of Spark's), an SQL expression with
-``{}`` for the column, or a *template*: a regular expression with named groups, each of which is an indexed part.
+``{}`` for the column, or a *template*: a regular expression with named groups, where each group is an indexed part.
 
 *Stored per file*: for each part the list of its distinct values, as in :mod:`geoskip.indexes.valuelist`, and the number
 of NULLs.
@@ -50,7 +50,7 @@ from geoskip.predicates import Predicate
 class Formatted(Index):
     r"""The distinct values of what is extracted from a column, up to ``limit`` a file and part.
 
-    Serves any deterministic condition over an extracted part: ``= <> IN LIKE``, functions of it, their negations.
+    Supports any deterministic condition over an extracted part: ``= <> IN LIKE``, functions of it, their negations.
 
     >>> str(Formatted("user_agent", extract="get_agent_name"))
     'formatted(user_agent, extract=get_agent_name)'

@@ -1,6 +1,6 @@
 """GapList: the segments between the widest gaps of an expression's values in each file.
 
-The index of *Extensible Data Skipping*, sections IV-B and V-A and table I: for a file whose values form two clusters,
+The index of *Extensible Data Skipping*, sections IV-B and V-A and table I: if the values of a file form two clusters,
 min and max are too coarse, and a query for values between the clusters need not read it.
 
 *Stored per file*: ``segments``, the intervals ``[low, high]`` between the largest gaps (one more than the number of
@@ -57,8 +57,9 @@ _MOST = 1000
 class GapList(Index):
     """The segments in which values lie, around the ``gaps`` widest gaps of each file.
 
-    For numbers, decimals, dates, timestamps and intervals. Serves what MinMax serves of these: ``= <=> <> < <= > >= IN
-    BETWEEN IS NULL isnan``, their negations, and comparisons of casts, sums and negations of the expression.
+    For numbers, decimals, dates, timestamps and intervals. Supports the same conditions on these as MinMax: ``= <=> <>
+    < <= > >= IN BETWEEN IS NULL isnan``, their negations, and comparisons of casts, sums and negations of the
+    expression.
 
     >>> str(GapList("temp")), str(GapList("temp", gaps=3))
     ('gaplist(temp)', 'gaplist(temp, gaps=3)')
@@ -76,7 +77,7 @@ class GapList(Index):
             )
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """``struct<segments: list<struct<low, high>>, nulls, nans, rows>``, ``nans`` for floats alone."""
+        """``struct<segments: list<struct<low, high>>, nulls, nans, rows>``, ``nans`` for floats only."""
         (column,) = columns
         bound = bound_type(column, self.kind)
         if pa.types.is_binary(bound) or pa.types.is_boolean(bound):

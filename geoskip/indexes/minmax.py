@@ -62,7 +62,7 @@ IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.I
 class MinMax(Index):
     """The least and the greatest value, and how many are NULL or NaN.
 
-    Serves ``= <=> <> < <= > >= IN IS NULL isnan LIKE 'x%'``, their negations, and comparisons of casts, sums and
+    Supports ``= <=> <> < <= > >= IN IS NULL isnan LIKE 'x%'``, their negations, and comparisons of casts, sums and
     negations of the expression.
 
     >>> str(MinMax("temp"))
@@ -76,7 +76,7 @@ class MinMax(Index):
         require_text(self, self.expr)
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """``struct<min, max, exact, nulls, nans, rows>``; ``exact`` for text alone, ``nans`` for floats."""
+        """``struct<min, max, exact, nulls, nans, rows>``; ``exact`` for text only, ``nans`` for floats."""
         (column,) = columns
         bound = bound_type(column)
         fields = [("min", bound), ("max", bound), ("nulls", pa.int64()), ("rows", pa.int64())]

@@ -52,7 +52,7 @@ MOST_BYTES = 1 << 20
 class ValueList(Index):
     """The distinct values, up to ``limit`` a file, and how many rows are NULL.
 
-    Serves any deterministic condition over the expression alone: ``= <> IN < LIKE RLIKE``, ``upper(city) = 'ULM'``,
+    Supports any deterministic condition over only the expression: ``= <> IN < LIKE RLIKE``, ``upper(city) = 'ULM'``,
     ``length(city) > 3``, CASE, the user's own functions, and their negations.
 
     >>> str(ValueList("city")), str(ValueList("city", limit=100))
@@ -150,9 +150,9 @@ def list_of(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazil
     Parameters
     ----------
     values
-        Any Arrow array of a type that :func:`list_type` takes.
+        An Arrow array of a type that :func:`list_type` supports.
     limit, most_bytes
-        The most values, and the most bytes of text or binary; ``values`` of the summary is None beyond.
+        The most values, and the most bytes of text or binary; beyond, ``values`` of the summary is None.
     lazily
         Return unordered :class:`LazyValues`.
     """

@@ -28,8 +28,7 @@ class FileCuts:
     places
         Codes of the group and the place among ``keys`` of the first rows of files, ascending and distinct.
     cuts
-        For each file except the first of its group, the code of the place of its first row among ``places`` and its
-        tie.
+        For each file except the first of its group, the code of its first row: the place among ``places`` and the tie.
     shared
         The codes of ``cuts`` that fall among equal rows, ascending.
     runs

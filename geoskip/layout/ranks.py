@@ -48,7 +48,7 @@ class ColumnRanks:
     def fit(cls, sample: pa.Array, bits: int) -> ColumnRanks:
         """Fit ranks of ``bits`` bits to a sample, balanced by weight (one Arrow array, NULL included).
 
-        Raises UnsupportedColumnError for a type whose values have no order.
+        Raises UnsupportedColumnError for a type without an order.
         """
         values, is_null = sortable(sample)
         cuts, counts = _distinct(values)
@@ -119,7 +119,7 @@ def is_geometry(sample: pa.Array) -> bool:
 def sortable(column: pa.Array | pa.ChunkedArray) -> tuple[Sortable, NDArray[np.bool_]]:
     """Return the values without NULL in a form that sorts as in Spark, and a mask of the NULLs.
 
-    Raises UnsupportedColumnError for a type whose values have no order, such as a map.
+    Raises UnsupportedColumnError for a type without an order, such as a map.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

@@ -1,4 +1,4 @@
-"""Sort keys of rows for all layouts but the k-d tree: int64, from ranks (dimensions, rows).
+"""Sort keys of rows for all layouts except the k-d tree: int64, from ranks (dimensions, rows).
 
 On a curve each rank has ``bits`` bits. The Z-order key interleaves the bits, those of the first dimension first
 (Morton, 1966); the order of two rows is that of the dimension in which their ranks differ in the most significant bit.

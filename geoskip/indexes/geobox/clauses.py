@@ -64,7 +64,7 @@ class BoxTransform:
     valid: bool = True
     """True if no coordinate was rounded: rounding may move all corners of a tiny polygon to one point."""
     point: bool = True
-    """True if a point wherever the indexed geometry is one."""
+    """True if a point for every indexed point."""
     least: float = np.inf
     """The least radius by which the box was grown."""
     if_point: bool = False

@@ -253,7 +253,7 @@ class MetricDist(Index):
         return None
 
     def _is_own_call(self, call: Call) -> bool:
-        """True for a call of the declared function itself whose distances are not rounded."""
+        """True for a call of the declared function itself, without rounding of distances."""
         if self.function is None or call.implementation != f"python:{self.function}":
             return False
         whole = sql_type(call.type).is_integral  # without Arrow, a result of 2.5 becomes NULL, not 2
