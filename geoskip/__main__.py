@@ -1,4 +1,4 @@
-"""The command ``geoskip``, also as ``python -m geoskip``, with a message where its extra is missing."""
+"""The command ``geoskip``, also as ``python -m geoskip``, with a message if its extra is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command; without typer, print the extra to install."""
+    """Run the command; without typer, print which extra to install."""
     if sys.argv[1:] == ["--version"]:  # fast, and without typer
         from geoskip import __version__
 

@@ -59,7 +59,7 @@ class DerivedFiles(ABC):
 
 
 class Clause(ABC):
-    """A condition on one file's metadata. Names of subclasses are statements about the file."""
+    """A condition on one file's metadata. Names of subclasses are predicates of the file."""
 
     guarded: ClassVar[bool] = False
     """True for users' clauses, which :data:`guard` evaluates."""
@@ -248,12 +248,12 @@ def _flatten(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
 
 
 def size_of(clause: Clause) -> int:
-    """Number of clauses that are evaluated for a clause."""
+    """Return the number of clauses that are evaluated for a clause."""
     return clause.size if _is_merged(clause) else 1
 
 
 def parts_of(clause: Clause) -> tuple[Clause, ...]:
-    """The conjuncts of a merged clause; each of them represents the predicate.
+    """Return the conjuncts of a merged clause; each of them represents the predicate.
 
     >>> parts_of(KEEP_NONE)[0] is KEEP_NONE
     True
@@ -264,7 +264,7 @@ def parts_of(clause: Clause) -> tuple[Clause, ...]:
 
 
 def conjuncts_of(clause: Clause) -> tuple[Clause, ...]:
-    """The conjuncts of a merged clause; those over the units of one index stay together.
+    """Return the conjuncts of a merged clause; those over the units of one index stay together.
 
     >>> conjuncts_of(KEEP_NONE)[0] is KEEP_NONE
     True
@@ -275,7 +275,7 @@ def conjuncts_of(clause: Clause) -> tuple[Clause, ...]:
 
 
 def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
-    """The alternatives of an OR of clauses; for any other clause, the clause itself.
+    """Return the alternatives of an OR of clauses; for any other clause, the clause itself.
 
     >>> alternatives_of(KEEP_NONE)[0] is KEEP_NONE
     True

@@ -4,11 +4,10 @@ Metadata contain the analysed expressions of an index, and a query uses the inde
 So a round trip preserves every field, and every value with its type.
 
 A node is an object ``{"node": "comparison", "op": ">", "left": ..., "right": ...}``; fields at their default are left
-out. A value is plain JSON where JSON holds it exactly (null, booleans, integers up to 2^53, well-formed text), else an
-object with one member that names the type: ``{"float": "-0.0"}``, ``{"int": "9007199254740993"}``,
-``{"decimal": "1.50"}``, ``{"utf8": hex}``, ``{"bytes": hex}``, ``{"date": iso}``, ``{"datetime": iso}``,
-``{"array": [value, ...]}``, ``{"wkb": hex}`` (extended WKB: SRID, Z, M) and ``{"ring": hex}`` (a linear ring, which WKB
-writes as a line).
+out. A value is plain JSON if JSON represents it exactly (null, booleans, integers up to 2^53, well-formed text), else
+an object with one member named by the type: ``{"float": "-0.0"}``, ``{"int": "9007199254740993"}``, ``{"decimal":
+"1.50"}``, ``{"utf8": hex}``, ``{"bytes": hex}``, ``{"date": iso}``, ``{"datetime": iso}``, ``{"array": [value, ...]}``,
+``{"wkb": hex}`` (extended WKB: SRID, Z, M) and ``{"ring": hex}`` (a linear ring, which WKB writes as a line).
 
 >>> predicate_to_json(StartsWith(Column("city"), "Pur"))
 {'node': 'startswith', 'child': {'node': 'column', 'name': 'city'}, 'text': 'Pur'}
@@ -63,7 +62,7 @@ _OPERATORS = frozenset(("=", "<=>", "<", "<=", ">", ">="))
 
 
 def predicate_to_json(node: Predicate) -> dict[str, Any]:
-    """Encode a node as JSON; raises MetadataError for a value that cannot be kept exactly."""
+    """Encode a node as JSON; raises MetadataError for a value that cannot be represented exactly."""
     return _encode(node, 0)
 
 
@@ -263,7 +262,7 @@ _VALUES: Mapping[str, Callable[[str], Any]] = {
 
 def _check_nesting(data: bytes, most: int = 100) -> None:
     """Refuse WKB with deeply nested collections: the recursion in GEOS would crash the process."""
-    position, open_parts = 0, [1]  # geometries left on each level
+    position, open_parts = 0, [1]  # remaining geometries on each level
     while open_parts:
         if not open_parts[-1]:
             open_parts.pop()

@@ -4,7 +4,8 @@ An index describes the rows of a file by one or more *units*: the range of MinMa
 GeoBox. The units of all files form a table with named columns (:class:`UnitTable`). A condition selects the units that
 a clause keeps:
 
-* :class:`Compare` and :class:`Among` compare a column with values, :class:`SomeValue` two columns with the same value;
+* :class:`Compare` and :class:`Among` compare a column with values, :class:`SomeValue` compares two columns with a
+  value;
 * :class:`AllOf`, :class:`AnyOf` and :class:`Negation` combine conditions;
 * :class:`Refine` calls a function on the units that satisfy a necessary condition.
 
@@ -81,7 +82,7 @@ class Compare(Condition):
 
 @dataclass(frozen=True)
 class Among(Condition):
-    """A column in one of some intervals, which are disjoint and ascending."""
+    """A column has a value in one of several intervals, which are disjoint and ascending."""
 
     column: str
     intervals: Intervals
@@ -208,7 +209,7 @@ class ExistsClause(UnitClause, FileClause):
 
 
 def union(intervals: Iterable[Interval]) -> Intervals:
-    """The union of intervals, disjoint and ascending.
+    """Return the union of intervals, disjoint and ascending.
 
     >>> union([(5, 7), (1, 3), (6, None), (2, 4), (4, 4)])
     ((1, 4), (5, None))
@@ -227,7 +228,7 @@ def union(intervals: Iterable[Interval]) -> Intervals:
 
 
 def complement(intervals: Intervals) -> Intervals:
-    """The complement of disjoint ascending intervals.
+    """Return the complement of disjoint ascending intervals.
 
     >>> complement(((1, 4), (6, None))), complement(())
     (((None, 1), (4, 6)), ((None, None),))
@@ -243,7 +244,7 @@ def complement(intervals: Intervals) -> Intervals:
 
 
 def intersection(one: Intervals, other: Intervals) -> Intervals:
-    """The intersection of two sets of disjoint ascending intervals.
+    """Return the intersection of two sets of disjoint ascending intervals.
 
     >>> intersection(((1, 4), (6, None)), ((3, 7),))
     ((3, 4), (6, 7))
@@ -265,7 +266,7 @@ def condition_of(clause: Clause, table: UnitTable) -> Condition:
 
 
 def all_hold(conditions: Iterable[Condition]) -> Condition:
-    """The conjunction of conditions, flattened.
+    """Return the conjunction of conditions, flattened.
 
     >>> str(all_hold([Compare("low", "<=", 5), ALWAYS])), str(all_hold([NEVER, ALWAYS]))
     ('low <= 5', 'FALSE')
@@ -275,7 +276,7 @@ def all_hold(conditions: Iterable[Condition]) -> Condition:
 
 
 def any_holds(conditions: Iterable[Condition]) -> Condition:
-    """The disjunction of conditions, flattened."""
+    """Return the disjunction of conditions, flattened."""
     parts = _flat(conditions, AnyOf)
     return ALWAYS if ALWAYS in parts else parts[0] if len(parts) == 1 else AnyOf(parts)
 

@@ -167,7 +167,7 @@ class Call(Predicate):
                 return (values, "[", key, "]")
             case ("lambdafunction", (body, *variables)):
                 return ("(", *_join_parts(", ", variables), ") -> ", body)
-            case ("namedlambdavariable", ()) if len(self.flags) == 2:  # named by depth and position
+            case ("namedlambdavariable", ()) if len(self.flags) == 2:  # the name is derived from depth and position
                 return (f"{'xyz'[int(self.flags[1])]}{int(self.flags[0]) or ''}",)
             case (operator, (left, right)) if not operator[:1].isalpha():
                 return ("(", left, f" {operator} ", right, ")")
@@ -178,7 +178,7 @@ class Call(Predicate):
 class Cast(Predicate):
     """``CAST(child AS type)``; ``ansi`` casts throw where others return NULL; ``zone`` if relevant.
 
-    ``tries`` is ``TRY_CAST``: NULL where an ANSI cast throws and where a non-ANSI cast may overflow.
+    ``tries`` is True for ``TRY_CAST``: NULL where an ANSI cast throws and where a non-ANSI cast may overflow.
     """
 
     child: Predicate
@@ -264,18 +264,18 @@ class _Joined(_BooleanVertex):
     word: ClassVar[str]
 
     def pieces(self) -> Sequence[str | Predicate]:
-        """Return the members with the word between them, in parentheses."""
+        """Return the members separated by AND or OR, in parentheses."""
         return ("(", *_join_parts(self.word, self.children), ")")
 
 
 class And(_Joined):
-    """All of its children, in SQL's three-valued logic."""
+    """The AND of its children, in SQL's three-valued logic."""
 
     word = " AND "
 
 
 class Or(_Joined):
-    """Any of its children, in SQL's three-valued logic."""
+    """The OR of its children, in SQL's three-valued logic."""
 
     word = " OR "
 
@@ -349,7 +349,7 @@ def walk(node: Predicate) -> Iterator[Predicate]:
 
 
 def columns_of(*nodes: Predicate) -> frozenset[str]:
-    """The names of all columns that some expressions read.
+    """Return the names of all columns that some expressions read.
 
     >>> sorted(columns_of(IsNull(Column("a")), Opaque("f(b)", ("b",))))
     ['a', 'b']

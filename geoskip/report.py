@@ -193,7 +193,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Report:
-    """The report of one query, scan by scan."""
+    """The report of one query, with one entry per scan."""
 
     scans: tuple[Scan, ...]
     notes: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class Report:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All reasons of all scans and the notes, each once."""
+        """All reasons of all scans and the notes, without duplicates."""
         return tuple(dict.fromkeys([*(reason for scan in self.scans for reason in scan.reasons), *self.notes]))
 
     @property
@@ -300,7 +300,7 @@ _LONG = re.compile(r"(?<=\()\(*-?[\d.][-\d., ()eE]{30,}(?=\))|(?<=X')[0-9A-F]{30
 
 
 def elide(condition: str) -> str:
-    """A condition without the coordinates and bytes of its polygons.
+    """Return a condition without the coordinates and bytes of its polygons.
 
     >>> elide("ST_Contains(ST_GeomFromText('POLYGON ((1 1, 9.5 1, 9.5 9.5, 1 9.5, 1 1))'), p) AND a IN (1, 2)")
     "ST_Contains(ST_GeomFromText('POLYGON (…)'), p) AND a IN (1, 2)"

@@ -28,7 +28,7 @@ Report = Callable[[str], None]
 Rule = Callable[..., object]
 _MOST_VALUES = 1000
 _FEW_VALUES = 16
-"""The most values of an IN (the line above) and of a NOT IN that mappings receive one by one."""
+"""The most values of an IN (previous line) and of a NOT IN that mappings receive one by one."""
 _SHARE_OF_VALUES = 0.1
 """The share of the planning budget for the values of an IN."""
 _MOST_TOGETHER = 64
@@ -174,7 +174,7 @@ class RuleRunner:
         self._rules: dict[int, tuple[Call, list[Mapping]]] = {}
 
     def clauses_for(self, node: Predicate) -> list[Clause]:
-        """Return the clauses of indexes and mappings for a vertex itself."""
+        """Return the clauses of indexes and mappings for a vertex, without its parts."""
         found: list[Clause] = []
         read = columns_of(node)
         joined = isinstance(node, Not) and isinstance(node.child, And | Or)  # the labeller pushes this NOT down
@@ -247,7 +247,7 @@ class RuleRunner:
                     self.ask(f"mapping {mapping.name}", mapping.rule, (node, *indexes), found)
 
     def ask(self, name: str, rule: Rule, arguments: tuple[object, ...], found: list[Clause]) -> None:
-        """Call a rule, guarded, and append its clause.
+        """Call a rule with time limit and error handling, and append its clause.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """Types of Spark SQL, parsed from their names.
 
-Predicates and columns carry the name that Spark gives a type (``"decimal(10,2)"``, ``"array<int>"``). Facts about types
-are looked up here: :func:`sql_type` parses a name once.
+Predicates and columns contain Spark's name of their type (``"decimal(10,2)"``, ``"array<int>"``). Properties of types
+are defined here: :func:`sql_type` parses a name once.
 
 >>> sql_type("int").values, sql_type("decimal(10,2)").scale, sql_type("map<string,array<int>>").value.element.name
 (range(-2147483648, 2147483648), 2, 'int')
@@ -40,7 +40,7 @@ class SqlType:
     Attributes
     ----------
     name : str
-        The name that Spark gives it; empty where the type is not known.
+        Spark's name of the type; empty if the type is not known.
     kind : str
         The name without parameters: ``"decimal"``, ``"array"``, ``"varchar"``. Intervals of years and months are
         ``"interval month"``, those of days and times ``"interval second"``, by the unit of their physical values; text
@@ -92,7 +92,7 @@ class SqlType:
 
     @functools.cached_property
     def is_text(self) -> bool:
-        """Text that is compared by its bytes."""
+        """Text that is compared by bytes (without a collation)."""
         return self.kind in ("string", "char", "varchar")
 
     def holds(self, other: SqlType) -> bool:
@@ -137,7 +137,7 @@ class SqlType:
 
     @functools.cached_property
     def _parts(self) -> tuple[str, ...]:
-        """The text between the outermost brackets, split at its commas."""
+        """The text between the outermost brackets, split at its top-level commas."""
         parts, depth = [""], 0
         for letter in self.name[len(self.kind) + 1 : -1]:
             depth += (letter in "<(") - (letter in ">)")
@@ -159,7 +159,7 @@ class SqlType:
 
 @functools.lru_cache(4096)
 def sql_type(name: str | None) -> SqlType:
-    """Parse the name of a type; None is a type that is not known.
+    """Parse the name of a type; None means an unknown type.
 
     >>> sql_type("string COLLATE UTF8_LCASE").kind, sql_type("interval day to second").kind, sql_type(None).kind
     ('string collate', 'interval second', '')

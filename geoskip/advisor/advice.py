@@ -1,4 +1,4 @@
-"""Advice on indexes to build: a table for people, a dict, HTML, and the Python that builds them."""
+"""Advice on indexes to build: a text table, a dict, HTML, and the Python code that builds them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Advice:
     unserved
         Queries for which no index skips a file, each with the reason.
     budget
-        Total size of the new indexes in bytes, at most.
+        The largest total size of the new indexes in bytes.
     candidates
         The number of indexes that were evaluated on the sample.
     notes

@@ -90,7 +90,7 @@ def check_share(sample: object, confidence: object) -> None:
 
 
 def population_interval(kept: int, sampled: int, files: int, confidence: float = 0.9) -> tuple[int, int]:
-    """Return the interval of how many files have a property, given how many sampled ones do.
+    """Return a confidence interval of the number of files with a property, from a sample.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _probability(first: int, last: int, sampled: int, files: int, with_it: int) 
 
 @lru_cache(maxsize=4)
 def _log_factorials(most: int) -> NDArray[Any]:
-    """Logarithms of the factorials of 0 to ``most``."""
+    """Return the logarithms of the factorials of 0 to ``most``."""
     return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, most + 1)))])
 
 
@@ -218,7 +218,7 @@ def kept_with_all_rows(
     halves
         The same for each half of these rows; empty if the sample is all rows.
     share
-        The share of the rows that was sampled.
+        The share of the rows in the sample.
     confidence
         The probability that the interval contains the true number.
 

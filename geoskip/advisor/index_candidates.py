@@ -11,7 +11,7 @@ proposed                        for
 MinMax GapList ValueList Hybrid every column, and every deterministic expression of columns; with parameters that trade
 BloomFilter Prefix Suffix       files for bytes
 Formatted                       calls of one column of text: ``get_agent_name(user_agent)``, ``regexp_extract``
-GeoBox                          geometries, and pairs of numbers that one condition, or one AND, reads
+GeoBox                          geometries, and pairs of numbers in one condition or one AND
 MetricDist                      texts, arrays and numbers of one condition, with each metric that supports their types
 several MinMax                  comparisons of several columns or expressions, which one index alone does not support
 =============================== ==================================================================================

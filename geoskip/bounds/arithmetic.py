@@ -84,7 +84,7 @@ def is_operand(side: Predicate, result: SqlType) -> bool:
 
 
 def corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interval:
-    """The intervals of ``left sign right`` in the arithmetic of the result's type.
+    """Return the intervals of ``left sign right`` in the arithmetic of the result's type.
 
     Parameters
     ----------

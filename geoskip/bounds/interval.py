@@ -53,7 +53,7 @@ class Interval:
     scale : int
         Numbers are values times ``10 ** scale``.
     nan : array of bool, optional
-        Units that may hold NaN, for reals.
+        Units that may contain NaN, for reals.
     wide : WideDecimals, optional
         The exact bounds of decimals with too many digits for ``low`` and ``high``, which are rounded outwards.
     """

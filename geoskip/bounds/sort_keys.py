@@ -5,7 +5,7 @@ one or two numpy operations over all files:
 
 ============================= ==================================================================================
 integers, dates, timestamps   the value itself
-decimals                      the unscaled value; where 64 bits are too few, its rank among all bounds
+decimals                      the unscaled value; if it exceeds 64 bits, its rank among all bounds
 booleans                      0 and 1
 floats, doubles               the bits, mapped so that they order as numbers; ``-0.0`` as ``0.0``; NaN, above ``inf``,
                               has its own key outside of the range
@@ -91,7 +91,7 @@ def keys_meet(op: str, places: Sequence[LiteralKey], *, nan: bool) -> Condition:
     Parameters
     ----------
     op : str
-        ``=``, ``<``, ``<=``, ``>`` or ``>=``; several literals are for ``=``.
+        ``=``, ``<``, ``<=``, ``>`` or ``>=``; several literals only for ``=``.
     places : sequence of LiteralKey
         The literals' keys.
     nan : bool

@@ -241,9 +241,9 @@ def equal_periods(length: int, shift: int = 0, unit: int = 1, first: int = 0) ->
     shift
         The offset of the first period.
     unit
-        The unit in which a period is counted.
+        The unit in which the results are counted.
     first
-        The number of the first unit of a period.
+        The result for the first unit of a period.
     """
     return lambda values: ((values + shift) // length, (values + shift) % length // unit + first)
 

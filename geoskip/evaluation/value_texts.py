@@ -1,4 +1,4 @@
-"""Values as ``CAST(... AS STRING)`` writes them in Spark.
+"""Conversion of values to text as by ``CAST(... AS STRING)`` in Spark.
 
 Where Spark versions or settings differ, the result is that of Spark's defaults since 4.0 on a current Java, in a
 session with time zone UTC: decimals are plain (``0.0000001``, not ``1E-7``), and floats have the fewest digits that

@@ -186,7 +186,7 @@ _POINT, _MULTIPOINT, _COLLECTION = 0, 4, 7  # shapely's type numbers
 
 
 class Denotation:
-    """The base of all denotations that GeoBox understands, declared with :func:`geoskip.registry.denotes`.
+    """The base of all denotations supported by GeoBox, declared with :func:`geoskip.registry.denotes`.
 
     >>> from geoskip.predicates import Call, Column
     >>> from geoskip.registry import denotes, mappings

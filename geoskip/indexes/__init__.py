@@ -63,7 +63,7 @@ NOT id IN (2)   [True, True, True]
 
 :class:`geoskip.indexes.base.Index` documents the form of the vertices and the optional methods: parameters chosen once
 for a dataset, Parquet statistics instead of data, summaries that depend on the size of a file, and ``statistics``, the
-summaries as figures in the table of :func:`geoskip.statistics` for people and other engines. By default these are JSON;
+summaries as figures in the table of :func:`geoskip.statistics` for users and other engines. By default these are JSON;
 here the smallest remainder would be misread as a minimum:
 
 >>> [(each.expression, each.type, each.details.to_pylist()[1]) for each in ids.statistics(files.column(str(ids)))]

@@ -6,7 +6,7 @@ The indexes of Extensible Data Skipping, sections V-A and V-E and table I; Suffi
 ``length`` characters of longer texts; ``nulls`` and ``rows``. A file with more than ``limit`` entries stores only its
 counts and is kept. Characters are code points, as in Spark's ``substring``.
 
-*Collecting* cuts the distinct texts; *merging* unites the lists.
+*Collecting* truncates the distinct texts; *merging* unites the lists.
 
 Code points are counted by their first bytes, so that texts which are not UTF-8 have entries too; an entry has at most
 four bytes per code point.
@@ -116,7 +116,7 @@ class Affix(Index):
 
     @abstractmethod
     def _slice_texts(self, texts: pa.Array) -> pa.Array:
-        """Cut texts that are UTF-8 and longer than an entry."""
+        """Truncate UTF-8 texts that are longer than an entry."""
 
     def _entries(self, array: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return the whole and the cut entries of distinct texts."""
@@ -181,7 +181,7 @@ class Affix(Index):
 
     @abstractmethod
     def _start(self, node: Predicate) -> tuple[str | None, bool]:
-        """Return the text that every match begins (ends) with, and True if all such texts match.
+        """Return the prefix (suffix) of every match, and True if all texts with it match.
 
         The text is None if it is unknown.
         """
@@ -273,7 +273,7 @@ class Prefix(Affix):
         if op in ("<", "<="):  # a cut text is above its entry
             return self._passes(shown, [interval_of(op, *singleton(text))], [interval_of("<", *singleton(text))])
         entry = self.entry(text) or text
-        while entry and entry[-1] & 0xC0 == 0x80:  # an entry may end within a character
+        while entry and entry[-1] & 0xC0 == 0x80:  # remove an incomplete code point at the end
             entry = entry[:-1]
         return self._passes(shown, [interval_of(op, *singleton(text))], [interval_of(">=", *singleton(entry))])
 

@@ -128,7 +128,7 @@ class Index(ABC):
         return summaries
 
     def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
-        """Return the stored summaries of each file as figures for :func:`geoskip.statistics`.
+        """Return the stored summaries of each file as statistics for :func:`geoskip.statistics`.
 
         ``summaries`` has the type of :meth:`metadata_type` and one entry for each file, null if there is no summary.
         Most index types return one element; a type that summarises several expressions separately returns one for each.
@@ -149,7 +149,7 @@ class Index(ABC):
     def version(self) -> int | None:
         """The version of the summaries' meaning; summaries of another version are not used.
 
-        None if the version is a digest of the methods that make them (:func:`definition`).
+        None if the version is a digest of the methods that build them (:func:`definition`).
         """
         return None
 
@@ -158,7 +158,7 @@ class Index(ABC):
         return None
 
     def reads(self, node: Predicate) -> bool:
-        """True if an expression is the indexed one."""
+        """True if an expression equals the indexed one."""
         return len(self.bound) == 1 and node == self.bound[0]
 
     def bind(self, expressions: Sequence[Predicate]) -> Index:
@@ -227,7 +227,7 @@ _MODULES = {
 
 
 def _kind(name: object) -> type[Index] | None:
-    """The registered index type of a kind."""
+    """Return the registered index type of a kind."""
     if isinstance(name, str) and name not in _kinds and name in _MODULES:
         import_module(f"geoskip.indexes.{_MODULES[name]}")
     return _kinds.get(name) if isinstance(name, str) else None

@@ -93,7 +93,7 @@ class BloomFilter(Index):
 
     For ``= <=> IN``, also through widening casts, and ``IS NULL``.
 
-    ``fpp`` is the rate of false positives: of the files without a value, at most this share is read.
+    ``fpp`` is the rate of false positives: the expected share of the files without a value that are read.
 
     >>> str(BloomFilter("user_id")), str(BloomFilter("user_id", fpp=0.001))
     ('bloomfilter(user_id)', 'bloomfilter(user_id, fpp=0.001)')
@@ -210,7 +210,7 @@ def equality(name: str, over: Predicate, casts: Sequence[str], literals: Sequenc
 
 @dataclass(frozen=True)
 class FilterMayHold(Clause):
-    """A filter of the file may hold one of the hashed values."""
+    """A filter of the file may contain one of the hashed values."""
 
     name: str
     hashes: tuple[int, ...]
@@ -228,7 +228,7 @@ class FilterMayHold(Clause):
 
 
 class HashedPart(CachedSummary):
-    """A summary with filters that keeps its hashes while the file is being read."""
+    """A summary with filters that keeps its hashes until the file is completely read."""
 
     hashes: Words | None = None
 
@@ -265,7 +265,7 @@ class HashedPart(CachedSummary):
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[pa.Array], fpp: float) -> list[HashedPart | None]:
-        """Return the summaries of several arrays; together, which is far less work for small ones."""
+        """Return the summaries of several arrays, processed together to save calls for small ones."""
         new = [array for array in arrays if not is_shared(array, ("filter", fpp))]
         hashed = [(array, found) for array, found in zip(new, hashes_of_each(new), strict=True) if found is not None]
         made = filters_for([found for _, found in hashed], fpp)

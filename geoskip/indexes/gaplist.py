@@ -170,7 +170,7 @@ class SegmentTable(BoundTable):
 
 @dataclass(frozen=True, eq=False)
 class Segments(DerivedFiles):
-    """The segments of all files as if each were a file with the summary of MinMax.
+    """The segments of all files, each presented as a file with a MinMax summary.
 
     Their order is: the segments of every file; one for the NULLs of each file with NULLs; one for the NaNs of each file
     with NaN; one with unknown content for each file without a summary.

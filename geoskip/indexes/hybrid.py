@@ -94,7 +94,7 @@ class Hybrid(Index):
         return pa.struct([values, *(filters.field(number) for number in range(filters.num_fields))])
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """Return the unsorted list of values of a file or a part; hashes if the list were long."""
+        """Return the unsorted list of values of a file or a part; hashes if the list would be long."""
         (array,) = values
         found = list_of(array, _MOST_VALUES, _MOST_BYTES, lazily=True)
         if found["values"] is not None:
@@ -113,7 +113,7 @@ class Hybrid(Index):
         return _without_list(HashedPart.from_parts(parts, self.fpp))
 
     def for_files(self, summaries: Sequence[Summary], sizes: Sequence[int]) -> list[Summary]:
-        """Keep each file's list if it costs less than a filter; make small filters together."""
+        """Keep each file's list if it costs less than a filter; build small filters together."""
         found = list(summaries)
         arrays: dict[int, pa.Array] = {}
         for number, (summary, size) in enumerate(zip(summaries, sizes, strict=True)):

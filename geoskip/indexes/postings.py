@@ -55,7 +55,7 @@ class Postings(UnitTable):
     starts: Integers
     """The position in ``owners`` of each unit's first file, and the end."""
     owners: NDArray[np.int32]
-    """The files of all units, unit by unit."""
+    """The files of all units, grouped by unit."""
     sizes: NDArray[np.int32]
     """The number of units of each file."""
 

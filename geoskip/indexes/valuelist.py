@@ -71,7 +71,7 @@ class ValueList(Index):
             )
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """``struct<values: list, nulls, rows>``; collated text is listed by its spellings."""
+        """``struct<values: list, nulls, rows>``; collated text is listed by its bytes."""
         (column,) = columns
         collated = sql_type(column.type).kind == "string collate"
         return list_type(replace(column, type="string") if collated else column, self.kind)
@@ -251,7 +251,7 @@ def _summary(values: Sequence[Any] | None, limit: int, most_bytes: int, nulls: i
 
 @dataclass(frozen=True)
 class ListMeets(ListedClause):
-    """Some value, or NULL, may give the condition the wanted outcome, TRUE or FALSE.
+    """The condition may have the wanted outcome, TRUE or FALSE, for some listed value or NULL.
 
     Results of the engine are cached by snapshot: when a report evaluates the clause again, the engine's expressions of
     the query no longer exist.

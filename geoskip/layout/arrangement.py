@@ -1,4 +1,4 @@
-"""Arrangements: layouts fitted to a sample, which give each row its key and its file.
+"""Arrangements: layouts fitted to a sample, which assign a key and a file to each row.
 
 An arrangement does not depend on Spark: it is pickled to the workers that write files, and the what-if analysis uses it
 to assign sampled rows to files. The file of a row never changes the result of a query, only the number of files read.

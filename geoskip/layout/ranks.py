@@ -1,4 +1,4 @@
-"""Equi-depth ranks: the values of a column as whole numbers of a few bits, chosen by a sample.
+"""Equi-depth ranks: map the values of a column to whole numbers of a few bits, by a sample.
 
 A rank is the path to the value in a binary tree over the sample's distinct values, which is cut at every level so that
 both sides have nearly equal weights. So each bit distinguishes as many rows as possible: ranks of equally frequent
@@ -56,7 +56,7 @@ class ColumnRanks:
         ranks = np.zeros(len(weights), np.int64)
         has_null = 0 if weights[0] else 1
         ranks[has_null:] = _balanced_codes(weights[has_null:], bits)
-        changes = np.flatnonzero(np.diff(ranks[1:], prepend=-1))  # the first cut, and those with another rank
+        changes = np.flatnonzero(np.diff(ranks[1:], prepend=-1))  # the first cut, and cuts where the rank changes
         kept = _shorten_cuts(cuts) if isinstance(cuts, pa.Array) else cuts
         return cls(kept.take(changes), np.concatenate([ranks[:1], ranks[1:][changes]]))
 

@@ -103,7 +103,7 @@ class Hilbert(Layout):
 
 
 class KDTree(Layout):
-    """Rows in the leaves of a k-d tree, cut at medians of a sample.
+    """Rows in the leaves of a k-d tree, cut near medians of a sample.
 
     Each file is a box, and boxes overlap only where rows are equal in all columns.
 

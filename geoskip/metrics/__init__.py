@@ -48,7 +48,7 @@ class Points:
 
 
 class Metric(ABC):
-    """One distance; obeys d(a, b) = d(b, a), d(a, a) = 0 and d(a, c) <= d(a, b) + d(b, c)."""
+    """A metric: d(a, b) = d(b, a), d(a, a) = 0 and d(a, c) <= d(a, b) + d(b, c)."""
 
     name: ClassVar[str]
     whole: ClassVar[bool] = False
@@ -56,9 +56,9 @@ class Metric(ABC):
     outlined: ClassVar[Mapping[str, pa.DataType]] = {}
     """The fields of a file's outline, which is stored with the distances, and their types."""
     relative: ClassVar[float] = 1e-9
-    """The relative error of a distance as a query computes it."""
+    """The relative error of a distance computed by a query."""
     slack: ClassVar[float] = 1e-140
-    """The absolute error of a distance as a query computes it."""
+    """The absolute error of a distance computed by a query."""
     opaque: ClassVar[bool] = False
     """True if only the result of a query's arithmetic is known, the distance."""
 

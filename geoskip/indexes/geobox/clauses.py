@@ -68,9 +68,9 @@ class BoxTransform:
     least: float = np.inf
     """The least radius by which the box was grown."""
     if_point: bool = False
-    """True if known only where the indexed geometry is a point."""
+    """True if the view is known only where the indexed geometry is a point."""
     centre: bool = False
-    """True for the centroid, which is known only where the geometry is valid."""
+    """True for the centroid, which is known only for valid geometries."""
 
     def flip_axes(self) -> BoxTransform:
         """Return the view with x and y exchanged."""

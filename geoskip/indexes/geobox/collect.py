@@ -161,7 +161,7 @@ def _invalid(geometries: NDArray[np.object_], number: NDArray[Any]) -> int:
 
 
 def merge(summaries: Sequence[Mapping[str, Any]], most: int) -> Summary:
-    """Return the summary of a file: counts add up, types unite, boxes are chosen from those of the parts."""
+    """Return the summary of a file: add counts, unite types, choose boxes from those of the parts."""
     rows = [box for summary in summaries for box in summary["boxes"]]
     boxes = Boxes.of((b["xmin"], b["ymin"], b["xmax"], b["ymax"]) for b in rows)
     merged: Summary = {"boxes": _rows(split(boxes, most)) if len(summaries) > 1 else rows}
@@ -206,7 +206,7 @@ class _Region:
 
 
 def split(boxes: Boxes, most: int = DEFAULT_BOXES) -> Boxes:
-    """Return at most ``most`` boxes; each of the given boxes lies wholly in one of them.
+    """Return at most ``most`` boxes; each of the given boxes lies entirely in one of them.
 
     >>> split(Boxes.of([(0, 0, 1, 1), (0, 1, 1, 2), (50, 50, 51, 51)])).xmax.tolist()
     [1.0, 51.0]
@@ -336,7 +336,7 @@ def _region(ends: Ends, order: Rows) -> _Region:
     if count == 1:
         return _Region(order)
     of_axis = ends.take(order, axis=1)
-    met = np.empty((2, *of_axis.shape))  # by [direction, bound, axis, row]: the bounds of the rows met so far
+    met = np.empty((2, *of_axis.shape))  # by [direction, bound, axis, row]: running bounds of the rows
     met[0], met[1] = of_axis, of_axis[:, :, ::-1]
     np.maximum.accumulate(met, axis=3, out=met)
     extent = met[:, :2] + met[:, 2:]

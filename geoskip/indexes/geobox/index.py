@@ -116,7 +116,7 @@ class _GeometryClauses(ABC):
         return None if number is None else self._shape_clause(BoxGoesBeyond, shape, number, total=True)
 
     def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
-        """Some row may be at another planar distance of the shape: known for 0, as for Disjoint."""
+        """Some row may have another planar distance to the shape: supported for 0, as for Disjoint."""
         return self._shape_clause(BoxDiffers, shape, total=True) if finite(distance) == 0 else None
 
     def where_points(self) -> GeometryThroughIndex | None:
@@ -254,7 +254,7 @@ class GeoBox(_GeometryClauses, Index):
 
     @property
     def is_pair(self) -> bool:
-        """True if the index is over two numbers, and not over one geometry."""
+        """True if the index is over two numbers, False for one geometry."""
         return self.y is not None
 
     @property

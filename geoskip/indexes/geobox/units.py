@@ -1,4 +1,4 @@
-"""The boxes of all files as a table, ready for conditions: the *units* of GeoBox.
+"""The boxes of all files as a table for conditions: the *units* of GeoBox.
 
 Each unit has a :class:`UnitSort` in the column ``sort``. First are the boxes of every file, with their bounds in the
 columns ``xmin``, ``ymin``, ``xmax`` and ``ymax``; ``point`` is True if the file has only points. Rows without a box are
@@ -45,7 +45,7 @@ class UnitSort(IntEnum):
 
     @property
     def condition(self) -> Condition:
-        """The condition on units of this sort."""
+        """Return the condition on units of this sort."""
         return Compare("sort", "=", int(self))
 
 
@@ -53,12 +53,12 @@ _SIDES = (("xmax", ">="), ("ymax", ">="), ("xmin", "<="), ("ymin", "<="))
 
 
 def window(envelope: Envelope) -> Condition:
-    """The condition on boxes that share a point with an envelope."""
+    """Return the condition on boxes that share a point with an envelope."""
     return AllOf(tuple(Compare(end, op, float(limit)) for (end, op), limit in zip(_SIDES, envelope, strict=True)))
 
 
 def inside(envelope: Envelope) -> Condition:
-    """The condition on boxes that lie in an envelope."""
+    """Return the condition on boxes that lie in an envelope."""
     sides = zip(ENDS, (">=", ">=", "<=", "<="), envelope, strict=True)
     return AllOf(tuple(Compare(end, op, float(limit)) for end, op, limit in sides))
 

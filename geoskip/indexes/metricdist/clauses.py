@@ -131,7 +131,7 @@ class DistanceLeaves(DistanceClause):
         found: Condition = _POINTS
         if self.origins.metric.whole and self.distance >= 0 and self.distance % 1 == 0:
             away = self.origins.away(self.point)
-            others = [_around(table, np.nextafter(self.distance - away, np.inf))]  # farther, and nearer
+            others = [_around(table, np.nextafter(self.distance - away, np.inf))]  # rows farther, and rows nearer
             if self.distance > 0:
                 others.append(_around(table, np.nextafter(away - self.distance, np.inf), away + self.distance))
             found = AllOf((_POINTS, AnyOf(tuple(others))))

@@ -104,7 +104,7 @@ class MetricDist(Index):
 
     @property
     def is_resolved(self) -> bool:
-        """True if the origins are points, False if they are yet to be chosen."""
+        """True if the origins are points, False if they are not chosen yet."""
         return isinstance(self.origins, tuple)
 
     # --- building --------------------------------------------------------------------------------------------------
