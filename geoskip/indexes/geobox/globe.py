@@ -219,7 +219,11 @@ def upper_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:
 def windows(longitude: float, latitude: float, angle: float, farthest: float) -> list[Envelope]:
     """Return boxes that cover a circle around a point.
 
-    Parameters ---------- longitude, latitude The point, in degrees. angle
+    Parameters
+    ----------
+    longitude, latitude
+        The point, in degrees.
+    angle
         The radius of the circle, in radians.
     farthest
         The largest absolute longitude of the rows, in degrees.
