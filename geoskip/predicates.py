@@ -46,7 +46,7 @@ class Predicate:
     __slots__ = ()
     type: str | None
     form: ClassVar[str] = ""
-    """The format string of a vertex's text; empty if the class overrides :meth:`pieces`."""
+    """The format string of a vertex's text; empty if the class overrides ``__str__`` or :meth:`pieces`."""
 
     def __repr__(self) -> str:
         return str(self)
