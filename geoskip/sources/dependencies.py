@@ -13,11 +13,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
-from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of, walk
+from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, children, columns_of, walk
 from geoskip.sources.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
 from geoskip.stores.log_files import local_path
 
@@ -45,6 +46,7 @@ _TIMES = (
 _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
 _PARTIAL = "spark.sql.json.enablePartialResults"
+_PRUNING = "spark.sql.csv.parser.columnPruning.enabled"
 _POSITIONAL = "orc.force.positional.evolution"
 _LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader skips longer lines
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
@@ -62,13 +64,14 @@ _NEUTRAL_OPTIONS = _words("""
 # options with values that Spark reads case-insensitively
 _WORDS = _words("""
     allowbackslashescapinganycharacter allowcomments allownonnumericnumbers allownumericleadingzeros
-    allowsinglequotes allowunquotedcontrolchars allowunquotedfieldnames dropfieldifallnull enforceschema header
-    ignoreleadingwhitespace ignoretrailingwhitespace mode multiline preferdate prefersdecimal primitivesasstring
-    wholetext
+    allowsinglequotes allowunquotedcontrolchars allowunquotedfieldnames columnpruning dropfieldifallnull
+    enforceschema header ignoreleadingwhitespace ignoretrailingwhitespace mode multiline preferdate prefersdecimal
+    primitivesasstring wholetext
 """)
 _DEFAULTS = {
     "header": "false", "mode": "permissive", "multiline": "false", "preferdate": "true", "wholetext": "false"
 }  # fmt: skip
+_FIELDS, _ELEMENTS = "getarraystructfields", ("getarrayitem", "element_at")  # r.z and r.z[0] of an array r of structs
 # functions that depend on tables of the JDK: case mappings, locales, time zones
 _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
 
@@ -147,6 +150,8 @@ def reason_declined(reader: Reader) -> str | None:
     options = reader.matching_options()
     if options.get("mode", "").upper() == "DROPMALFORMED":
         return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
+    if reader.is_of("CSV"):
+        return _reason_of_pruning(reader, options)
     if reader.is_of("Json"):
         if str(reader.settings.get(_PARTIAL, "true")).lower() == "false":
             return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
@@ -156,6 +161,25 @@ def reason_declined(reader: Reader) -> str | None:
         return "with avroSchemaUrl values depend on a schema that may change; give it as avroSchema"
     if reader.is_of("Avro") and options.get("positionalfieldmatching", "").lower() == "true":
         return "with positionalFieldMatching columns are found by their position"
+    return None
+
+
+def _reason_of_pruning(reader: Reader, options: Mapping[str, str]) -> str | None:
+    """Reason why the values of CSV depend on the columns that a query reads, or None.
+
+    Where Spark has the parser skip the other columns, the parser loses records of several lines, leaves text to the
+    next line with BACK_TO_DELIMITER, and ends a skipped column at the first character of a long separator.
+    """
+    depends = "what a column holds depends on the columns read beside it"
+    if options.get("multiline") == "true":  # only the option makes Spark skip columns here
+        return f"with multiLine and columnPruning {depends}" if options.get("columnpruning") == "true" else None
+    if options.get("columnpruning", str(reader.settings.get(_PRUNING)).lower()) == "false":
+        return None
+    separator = options.get("sep", options.get("delimiter", ","))
+    if options.get("unescapedquotehandling", "").upper() == "BACK_TO_DELIMITER":
+        return f"with unescapedQuoteHandling=BACK_TO_DELIMITER {depends}; set {_PRUNING}=false"
+    if len(re.sub(r"\\(?:u0000|.)", ".", separator)) > 1:
+        return f"with a separator of several characters {depends}; set {_PRUNING}=false"
     return None
 
 
@@ -172,16 +196,25 @@ def corrupt_record(expressions: Iterable[Predicate], reader: Reader) -> str | No
 
 
 def struct_tested_for_null(expressions: Iterable[Predicate], reader: Reader) -> str | None:
-    """Parquet struct column that an expression tests for NULL, or None.
+    """Parquet column of structs that an expression tests for NULL, or None.
 
-    If a file lacks all fields of the struct that a query reads, Spark reads the struct as NULL; which fields these are
-    depends on the rest of the query.
+    If a file lacks all fields of the structs that a query reads, Spark reads the struct, or the array of structs, as
+    NULL; which fields these are depends on the rest of the query. ``size(r.z)`` tests an array ``r``; ``r.z[0]`` is
+    NULL in both cases.
     """
     if not reader.is_of("Parquet", "GeoParquet", "DeltaParquet", "HoodieFileGroupReaderBasedParquet", "iceberg"):
         return None
-    tested = (vertex.child for expression in expressions for vertex in walk(expression) if isinstance(vertex, IsNull))
+    roots = tuple(expressions)
+    vertices = [vertex for root in roots for vertex in walk(root)]
+    edges = chain(((None, root) for root in roots), ((above, below) for above in vertices for below in children(above)))
+    fields = (part for above, part in edges if _is_call(part, _FIELDS) and not _is_call(above, *_ELEMENTS))
+    tested = chain((vertex.child for vertex in vertices if isinstance(vertex, IsNull)), fields)
     inner = (vertex for child in tested for vertex in walk(child) if isinstance(vertex, Column))
     return next((column.name for column in inner if "struct<" in (column.type or "")), None)
+
+
+def _is_call(vertex: Predicate | None, *names: str) -> bool:
+    return isinstance(vertex, Call) and vertex.name in names
 
 
 def depends_on(expressions: Iterable[Predicate], reader: Reader) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import MinMax
+from geoskip import MinMax, ValueList
 from geoskip.errors import EnvironmentProblem, GeoskipError
 from tests.conftest import delta_package, same_as_off
 
@@ -116,6 +116,34 @@ def test_a_format_that_geoskip_does_not_know(spark: Any, place: Path) -> None:
     binary = spark.read.format("binaryFile").load(str(place)).where("length > 0")
     assert len(binary.collect()) == 4
     assert says(geoskip.report(binary), "does not know the file format")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"unescapedQuoteHandling": "back_to_delimiter"}, '1,2,3\n"a"b,x"y,"y"z\np,q,r\n'),
+        ({"sep": ",,"}, '1,,2,,3\n",, "a\n'),
+        ({"multiLine": True, "columnPruning": "TRUE", "escape": '"'}, '5,",",","\n3,"",No\n"10","b""c"" d",""\n'),
+    ],
+    ids=["text left over", "long separator", "several lines"],
+)
+def test_csv_whose_values_depend_on_the_columns_read(
+    spark: Any, tmp_path: Path, options: dict[str, Any], text: str
+) -> None:
+    (tmp_path / "part-0.csv").write_text(text)
+    (tmp_path / "part-1.csv").write_text(options.get("sep", ",").join("xyz") + "\n")
+    schema = "a string, b string, c string"
+    with pytest.raises(GeoskipError, match="depends on the columns read beside it"):
+        geoskip.dataset(spark, str(tmp_path), format="csv", schema=schema, **options)
+    whole = {**options, "columnPruning": False}
+    geoskip.dataset(spark, str(tmp_path), format="csv", schema=schema, **whole).create_index(ValueList("b"))
+
+    def read(options: dict[str, Any], column: str, value: str) -> Any:
+        return spark.read.schema(schema).options(**options).csv(str(tmp_path)).where(f"{column} = '{value}'")
+
+    assert same_as_off(lambda: read(whole, "b", "y")).files_kept == 1
+    for column, value in [("a", "p"), ("a", "3"), ("b", "xy"), ("b", ' "a')]:
+        assert same_as_off(lambda c=column, v=value: read(options, c, v)).files_kept == 2
 
 
 @pytest.mark.parametrize("mode", ["DROPMALFORMED", "dropMalformed"])

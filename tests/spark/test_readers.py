@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import geoskip
-from geoskip import MinMax
+from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError
 from tests.conftest import same_as_off
 
@@ -216,3 +216,18 @@ def test_whether_a_struct_is_null_is_not_indexed(spark: Any, parts: Callable[...
     handle.create_index(MinMax("s.x"), MinMax("s.z"))
     assert same_as_off(lambda: handle.to_df().where("s IS NULL").select("s.z")).files_kept == 2
     assert same_as_off(lambda: handle.to_df().where("s.x = 1")).files_kept == 1
+
+
+def test_whether_an_array_of_structs_is_null_is_not_indexed(spark: Any, parts: Callable[..., Path]) -> None:
+    """``size(r.z)`` is NULL where a file lacks z, but 2 to a query that reads ``r.x`` as well."""
+    rows: list[list[dict[str, int]]] = [[{"x": 1}, {"x": 2}], [{"x": 3, "z": 5}]]
+    handle = geoskip.dataset(
+        spark, str(parts(*(pa.table({"r": [row]}) for row in rows))), schema="r array<struct<x: bigint, z: bigint>>"
+    )
+    for text in ("size(r.z)", "array_join(r.z, ',', 'N')", "r.z[0] + size(r.z)"):
+        with pytest.raises(InvalidSpecificationError, match="asks whether r is NULL"):
+            handle.create_index(ValueList(text))
+    handle.create_index(ValueList("r.z[0]"), ValueList("size(r)"), ValueList("element_at(r.x, 1)"))
+    for where, kept in {"size(r.z) = 2": 2, "size(r) = 2": 1, "r.z[0] = 5": 1, "element_at(r.x, 1) = 1": 1}.items():
+        for columns in (["r.x"], ["r.z"], ["r"]):
+            assert same_as_off(lambda w=where, c=columns: handle.to_df().where(w).select(*c)).files_kept == kept
