@@ -419,9 +419,7 @@ def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [{"compression": "brotli"}, {"compression": "best"}, {"parquet.block.size": "large"}], ids=str
-)
+@pytest.mark.parametrize("options", [{"compression": "brotli"}, {"parquet.block.size": "large"}], ids=str)
 @pytest.mark.parametrize("partition_by", [(), "region"], ids=str)
 def test_options_that_the_writer_refuses_leave_a_folder_that_was_to_be_overwritten(
     spark: Any, places: Any, tmp_path: Path, options: Any, partition_by: Any
