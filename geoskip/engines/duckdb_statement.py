@@ -182,8 +182,8 @@ def text_of_condition(condition: Json, known: Collection[str], run: Run) -> str:
     A literal ``1.5e0``, which it writes as the decimal ``1.5``, is written as a cast to DOUBLE, and functions that are
     not among ``known`` get the name of a schema: a parser of texts may take them for others.
     """
-    tree = json.loads(run("SELECT json_serialize_sql('SELECT 1 FROM r WHERE a')", [])[0][0])
-    tree["statements"][0]["node"]["where_clause"] = _unambiguous(condition, known)
+    node = {**parse_query("SELECT 1 FROM r", run), "where_clause": _unambiguous(condition, known)}
+    tree = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
     return str(run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0]).partition(" WHERE ")[2]
 
 

@@ -26,7 +26,7 @@ nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ from geoskip.metadata import Snapshot
 from geoskip.report import count_of
 from geoskip.sources.build_verbs import BuildReport
 from geoskip.sources.column_names import backquote
-from geoskip.sources.listed_files import FileListing, ListedFile, is_glob, relative_path
+from geoskip.sources.listed_files import FileListing, is_glob, relative_path
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns
 from geoskip.spark.build.listing import listing, qualify
@@ -369,9 +369,7 @@ class _Rewrite:
     def _copy(self) -> None:
         """Copy the kept files to the new folder."""
         table, root = self.table, self.data.root
-        place: Callable[[ListedFile], str] = (
-            table.relative(root) if table is not None else lambda file: relative_path(file.uri, root)
-        )
+        place = table.relative(root) if table is not None else lambda file: relative_path(file.uri, root)
         copies = [(file.uri, f"{self.folder.staging}/{place(file)}") for file in self.chosen.kept]
         copy_files(self.spark, copies)
 
