@@ -62,6 +62,12 @@ COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
     "b": ("boolean", pa.bool_(), [True, False]),
 }
 """By column: Spark's type, Arrow's, and values."""
+NAMES = {
+    "a": "int", "x": "double", "f": "float", "s": "string", "d": "decimal(10,2)", "day": "date", "ts": "timestamp",
+    "tn": "timestamp_ntz", "b": "boolean", "g": "binary", "lng": "double", "lat": "double", "odd col": "int",
+    "st": "struct<x:int,Y:string>",
+}  # fmt: skip
+"""Types of columns by name, of every kind that conditions in SQL can compare."""
 TYPES = {name: kind for name, (kind, _, _) in COLUMNS.items()} | {"st": "struct<y:int>"}
 _COMPARED = {**TYPES, "st.y": "int"}
 del _COMPARED["st"]
