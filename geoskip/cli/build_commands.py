@@ -129,12 +129,16 @@ def refresh(
 
     quick reads no data: it forgets changed and deleted files, and counts those that an incremental refresh would index.
     """
-    why = _why_spark(paths, spark, metadata, mode)
+    why = _why_spark(paths, spark, metadata, of_indexes=False)
     if why is None:
         from geoskip.engines.build import build
 
-        _show(build(_given(paths), threads=threads, mode=mode.value, **metadata.of_build(paths)), as_json)
-        return
+        try:
+            _show(build(_given(paths), threads=threads, mode=mode.value, **metadata.of_build(paths)), as_json)
+            return
+        except NeedsSparkError as error:
+            why = str(error)
+            _say_why(why)
     with spark.dataset(paths, metadata, why) as handle:
         _show(handle.refresh_index(mode.value), as_json)
 
@@ -191,7 +195,7 @@ def _given(paths: Sequence[str]) -> Any:
 
 
 def _why_spark(
-    paths: Sequence[str], spark: SparkOptions, metadata: MetadataOptions | None = None, mode: Mode = Mode.FULL
+    paths: Sequence[str], spark: SparkOptions, metadata: MetadataOptions | None = None, *, of_indexes: bool = True
 ) -> str | None:
     """Reason why Spark is needed, or None; printed unless an option requires Spark.
 
@@ -201,8 +205,8 @@ def _why_spark(
         The dataset, and the options.
     metadata
         The options of the existing metadata; None for new indexes.
-    mode
-        The mode in which files are read again.
+    of_indexes
+        Consider the expressions of these; False for a command that finds out itself.
     """
     folder = metadata.metadata if metadata is not None else None
     places = [*paths, folder] if folder is not None else [*paths]
@@ -214,7 +218,7 @@ def _why_spark(
         return None
     from geoskip.engines.parquet_checks import reason_for_spark
 
-    why = reason_for_spark(_given(paths), metadata.store(metadata.folder_of(paths)), mode.value)
+    why = reason_for_spark(_given(paths), metadata.store(metadata.folder_of(paths)), of_indexes=of_indexes)
     if why is not None:
         _say_why(why)
     return why

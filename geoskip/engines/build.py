@@ -253,14 +253,16 @@ class ParquetData:
         """A boolean for each path: True if a listing of this dataset would include the file."""
         return pa.array(self.source.paths.sees(map(self._uri, paths.to_pylist())), pa.bool_())
 
-    def changed_indexes(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
-        """Indexes that would be built differently now, with the reason."""
+    def changed_indexes(self, entries: Sequence[IndexEntry]) -> dict[str, str | NeedsSparkError]:
+        """Indexes that would be built differently now, with the reason; for those that need Spark, the error."""
         found = {entry.name: self._change(entry) for entry in entries}
         return {name: why for name, why in found.items() if why is not None}
 
-    def _change(self, old: IndexEntry) -> str | None:
+    def _change(self, old: IndexEntry) -> str | NeedsSparkError | None:
         try:
             (new,) = self.bind([old.index])
+        except NeedsSparkError as error:
+            return error
         except InvalidSpecificationError as error:
             return str(error)
         same = old.index.bound == new.index.bound

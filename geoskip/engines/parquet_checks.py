@@ -9,10 +9,8 @@ from geoskip.engines.build import ParquetData, cores, store_for
 from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource
 from geoskip.errors import GeoskipError, NeedsSparkError
 from geoskip.lifecycle.log import latest
-from geoskip.lifecycle.refresh import SnapshotDiff
 from geoskip.metadata import Snapshot
 from geoskip.registry.installed import load_mappings
-from geoskip.sources.bound_indexes import calls_python
 from geoskip.sources.build_verbs import check_same, require_index, with_latest
 from geoskip.sources.settings import PARQUET
 from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
@@ -62,10 +60,15 @@ def verify(
         return with_latest(data.store, compare)
 
 
-def reason_for_spark(path: Paths, store: Store, mode: str = "full") -> str | None:
+def reason_for_spark(path: Paths, store: Store, *, of_indexes: bool = True) -> str | None:
     """Return why only Spark can collect the summaries of the indexes in use, or None.
 
-    Also None for a refresh of a ``mode`` that would read no file now: quick, or without new and changed files.
+    Parameters
+    ----------
+    path, store
+        The dataset, and the store of its metadata.
+    of_indexes
+        Consider the indexed expressions too; False for a caller that finds out itself.
     """
     snapshot = latest(store)
     if snapshot is None:
@@ -73,15 +76,10 @@ def reason_for_spark(path: Paths, store: Store, mode: str = "full") -> str | Non
     source = snapshot.header.source
     if source.get("class") != PARQUET or source.get("options"):
         return f"{path} was indexed by Spark as {str(source.get('class')).rpartition('.')[2]}"
-    indexes = [entry.index for entry in snapshot.header.entries]
+    if not of_indexes:
+        return None
     try:
-        data = _data(path, store, None, None)
-        try:
-            data.bind(indexes)
-        except NeedsSparkError:
-            is_checked = any(map(calls_python, indexes))  # a refresh without new files compares Python functions, too
-            if mode == "full" or (mode != "quick" and (is_checked or SnapshotDiff.of(snapshot, data).stale)):
-                raise
+        _data(path, store, None, None).bind([entry.index for entry in snapshot.header.entries])
     except NeedsSparkError as error:
         return str(error)
     except GeoskipError:  # the command itself reports the error

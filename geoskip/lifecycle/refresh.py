@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.errors import ConflictError, NotIndexedError
+from geoskip.errors import ConflictError, NeedsSparkError, NotIndexedError
 from geoskip.lifecycle.log import now
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange
 from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table, conform
@@ -78,8 +78,11 @@ class DatasetAccess(Protocol):
     def sees(self, paths: pa.Array) -> pa.Array:
         """A boolean for each path: True if this handle would list the file, False for files of other handles."""
 
-    def changed_indexes(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
-        """Indexes that would be built differently now, with the setting or function that changed."""
+    def changed_indexes(self, entries: Sequence[IndexEntry]) -> Mapping[str, str | NeedsSparkError]:
+        """Indexes that would be built differently now, with the setting or function that changed.
+
+        For an index that this engine does not build, its error.
+        """
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         """Collect the summaries of some files in one job."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.errors import InvalidSpecificationError, MetadataError, NotIndexedError
+from geoskip.errors import InvalidSpecificationError, MetadataError, NeedsSparkError, NotIndexedError
 from geoskip.indexes.base import Index
 from geoskip.layout.layout_report import layout_name, recorded_overlap
 from geoskip.lifecycle.log import latest
@@ -159,7 +159,7 @@ def refresh_incrementally(
     Raises
     ------
     InvalidSpecificationError
-        If an index was built under other conditions than the current ones.
+        If an index was built under other conditions than the current ones; NeedsSparkError if only Spark builds it.
     """
     plan = RefreshPlan(BuiltSummaries(data))
     needed = with_latest(
@@ -375,6 +375,8 @@ def check_unchanged(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
     changed = data.changed_indexes(entries)
     if changed:
         name, why = next(iter(changed.items()))
+        if isinstance(why, NeedsSparkError):
+            raise why
         raise InvalidSpecificationError(
             f"{name} was built under other conditions ({why}); set them back, build everything anew with "
             f"refresh_index(mode='full'), or take it out of use with delete_index({name!r})"

@@ -80,7 +80,7 @@ def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | Non
     damaged = damaged_indexes(snapshot)
     if damaged and data.store.latest() != snapshot.header.number:
         raise MetadataError(f"snapshot {snapshot.header.number} may be vacuumed: there is a later one")
-    changed = data.changed_indexes(snapshot.header.entries)
+    changed = {name: str(why) for name, why in data.changed_indexes(snapshot.header.entries).items()}
     entries = [e for e in snapshot.header.entries if e.name not in damaged and e.name not in changed]
     if "files" in damaged:
         return VerifyResult(0, 0, (), damaged=damaged, passed_over=changed)
