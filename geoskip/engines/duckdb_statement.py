@@ -176,13 +176,13 @@ def functions_of(node: Any) -> frozenset[str]:
     return frozenset(own | {name for part in node.values() for name in functions_of(part)})
 
 
-def text_of_condition(condition: Json, known: Collection[str], run: Run) -> str:
-    """Return the text that DuckDB writes for a condition.
+def text_of_condition(condition: Json, known: Collection[str], query: Json, run: Run) -> str:
+    """Return the text that DuckDB writes for a condition, as that of a ``query`` without one.
 
     A literal ``1.5e0``, which it writes as the decimal ``1.5``, is written as a cast to DOUBLE, and functions that are
     not among ``known`` get the name of a schema: a parser of texts may take them for others.
     """
-    node = {**parse_query("SELECT 1 FROM r", run), "where_clause": _unambiguous(condition, known)}
+    node = {**query, "where_clause": _unambiguous(condition, known)}
     tree = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
     return str(run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0]).partition(" WHERE ")[2]
 

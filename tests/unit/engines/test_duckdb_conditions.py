@@ -179,7 +179,8 @@ def answer(indexed: Any, condition: str) -> tuple[set[int], set[int], Any]:
     types = ParquetFiles(run).types(Parquet(tuple(names), "", frozenset(), 0, 0, ""), names)
     tree = parse_query(f"FROM r WHERE {condition}", run)
     (scan,) = find_scans(tree, lambda ref: list(types), lambda name: False)
-    texts = [text_of_condition(part, BUILT_IN, run) for part in scan.conditions]
+    bare = parse_query("SELECT 1 FROM r", run)
+    texts = [text_of_condition(part, BUILT_IN, bare, run) for part in scan.conditions]
     parts = [predicate_of_sql(text, types, "duckdb", time_zone="Europe/Oslo")[0] for text in texts]
     predicate = normalise(conjunction(parts))
     found = geoskip.files(folder, predicate, listing=listing)
