@@ -31,7 +31,7 @@ from geoskip.sources.build_verbs import is_elsewhere
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, relative_path
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import read_summaries
-from geoskip.spark.dataset.recorded_layout import own_rewrite
+from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java
 
@@ -74,7 +74,7 @@ def report_layout(source: DatasetSource, columns: Sequence[str]) -> LayoutReport
     """Report on the files of a dataset: see :meth:`geoskip.spark.dataset.handle.Dataset.layout`."""
     data = SparkData(source, source.current_state())
     snapshot = current_snapshot(data)
-    recorded: Mapping[str, Any] = snapshot.header.layout if snapshot is not None else {}
+    recorded = layout_in(snapshot)
     layout = list(recorded.get("expressions") or ())
     indexed = [text for index in (snapshot.indexes if snapshot else ()) for text in index.expressions()]
     if not columns and not layout and not indexed:

@@ -9,7 +9,7 @@ from typing import Any
 from geoskip.layout.layout_report import layout_name
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, perform
 from geoskip.lifecycle.verbs import Verb
-from geoskip.metadata import build_table
+from geoskip.metadata import Snapshot, build_table
 from geoskip.sources.build_verbs import is_elsewhere
 from geoskip.spark.dataset.create_refresh import ENGINE
 from geoskip.spark.dataset.source import SparkData
@@ -24,6 +24,11 @@ _OWN_REWRITES = {
 def own_rewrite(table: str) -> str:
     """The statement by which a table format rewrites its files, or a general description."""
     return _OWN_REWRITES.get(table, "its own procedure")
+
+
+def layout_in(snapshot: Snapshot | None) -> Mapping[str, Any]:
+    """Return the recorded layout as JSON; empty without one."""
+    return snapshot.header.layout if snapshot is not None else {}
 
 
 def record_layout(data: SparkData, layout: Mapping[str, Any]) -> None:

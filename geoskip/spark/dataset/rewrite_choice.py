@@ -32,7 +32,7 @@ from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.file_ranges import dataset_ranges
-from geoskip.spark.dataset.recorded_layout import own_rewrite
+from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 
 Mask = NDArray[np.bool_]
@@ -155,7 +155,7 @@ def choose_files(
     files, file_size
         The number of new files in place of these, or the bytes of a file. Default: the recorded size, or 128 MiB.
     """
-    recorded = snapshot.header.layout if snapshot is not None else {}
+    recorded = layout_in(snapshot)
     if files is None and file_size is None:
         known = recorded.get(RECORDED_SIZE)
         file_size = known if isinstance(known, int) and known > 0 else FILE_SIZE

@@ -49,7 +49,7 @@ from geoskip.spark.build.spark_jobs import message_of, reason_of, show_progress
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import create
 from geoskip.spark.dataset.file_ranges import current_snapshot
-from geoskip.spark.dataset.recorded_layout import record_layout
+from geoskip.spark.dataset.recorded_layout import layout_in, record_layout
 from geoskip.spark.dataset.rewrite_choice import (
     Chosen,
     check_is_rewritable,
@@ -210,7 +210,7 @@ def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout |
         if not isinstance(given, Layout):
             raise InvalidSpecificationError(f"rewrite(layout=) takes a layout such as ZOrder('a', 'b'), got {given!r}")
         return given
-    recorded = snapshot.header.layout if snapshot is not None else {}
+    recorded = layout_in(snapshot)
     if not recorded:
         raise InvalidSpecificationError(
             f"no layout of {source.name} is recorded, so name one: rewrite(ZOrder('lng', 'lat'))"
@@ -220,7 +220,7 @@ def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout |
 
 def _record(data: SparkData, snapshot: Snapshot | None, layout: Layout, chosen: Chosen) -> None:
     """Record the layout of files that were in order already."""
-    recorded = snapshot.header.layout if snapshot is not None else {}
+    recorded = layout_in(snapshot)
     if chosen.is_whole and layout_name(recorded) != str(layout):
         size = chosen.file_size or mean_size([file.size for file in chosen.kept])
         record_layout(data, {**layout.to_json(), WRITES: writes_in(recorded, str(layout)), RECORDED_SIZE: size})
@@ -406,7 +406,7 @@ class _Rewrite:
             self.spark, self.folder.final, None, "parquet", dict(self.data.source.options), None, None,
             encryption if getattr(encryption, "key", None) is not None else None,
         )  # fmt: skip
-        recorded = self.snapshot.header.layout if self.snapshot is not None else {}
+        recorded = layout_in(self.snapshot)
         kept = {} if self.chosen.is_whole else recorded
         writes = sorted({*writes_in(recorded, str(self.layout)), *self.ids})
         if layout_name(kept) in ("", str(self.layout)):

@@ -52,7 +52,7 @@ from geoskip.spark.build.listing import qualify, table_format
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of, show_progress
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset, check_spelling
-from geoskip.spark.dataset.recorded_layout import record_layout
+from geoskip.spark.dataset.recorded_layout import layout_in, record_layout
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import check_session
@@ -189,7 +189,7 @@ def write(
     before = latest(source.store(relation))
     recorded = None
     if layout is not None:
-        known = before.header.layout if before is not None and earlier else {}
+        known = layout_in(before if earlier else None)
         written = {uri: size for uri, size in _files_of(source).items() if uri not in earlier}
         wanted = size if files is None else mean_size(written.values())
         recorded = {RECORDED_SIZE: wanted, **_layout_record(layout, known, sorted(written))}
