@@ -76,15 +76,39 @@ def indexes_of(call: str, *given: object) -> list[Index]:
     >>> indexes_of("build()", MinMax("a"), [MinMax("b")])
     [MinMax(expr='a'), MinMax(expr='b')]
     """
+    found = _flatten(given)
+    for index in found:
+        if not isinstance(index, Index):
+            raise InvalidSpecificationError(f"{call} takes indexes such as MinMax('temp'), got {index!r}")
+    return found
+
+
+def names_of(call: str, *given: object) -> list[str]:
+    """The texts of the indexes passed to a call, as specifications or texts, one by one or as lists.
+
+    Raises InvalidSpecificationError for another argument, and for an empty list.
+
+    >>> from geoskip.indexes.minmax import MinMax
+    >>> names_of("delete_index()", [MinMax("a"), "minmax(b)"])
+    ['minmax(a)', 'minmax(b)']
+    """
+    found = _flatten(given)
+    for index in found:
+        if not isinstance(index, Index | str):
+            raise InvalidSpecificationError(f"{call} takes indexes or their texts, as 'minmax(temp)', got {index!r}")
+    if given and not found:
+        raise InvalidSpecificationError(f"{call} got an empty list; call it without one for all indexes")
+    return list(map(str, found))
+
+
+def _flatten(given: Sequence[object]) -> list[Any]:
+    """Arguments, with the items of those that are lists."""
     found: list[Any] = []
     for each in given:
         try:
             found += [each] if isinstance(each, str | bytes | Mapping | Index) else list(each)  # type: ignore[call-overload]
         except TypeError:  # not iterable
             found.append(each)
-    for index in found:
-        if not isinstance(index, Index):
-            raise InvalidSpecificationError(f"{call} takes indexes such as MinMax('temp'), got {index!r}")
     return found
 
 

@@ -19,7 +19,7 @@ from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.verbs import StalenessBound, duration
-from geoskip.sources.bound_indexes import indexes_of
+from geoskip.sources.bound_indexes import indexes_of, names_of
 from geoskip.sources.build_verbs import BuildReport
 from geoskip.sources.listed_files import is_glob
 from geoskip.sources.verification import VerifyResult
@@ -317,23 +317,23 @@ class Dataset:
         actions.optimize(self._store(), by=ENGINE)
         self._invalidate_caches()
 
-    def delete_index(self, *which: Index | str) -> tuple[str, ...]:
-        """Take indexes out of use, by default all; ``which`` are specifications or their texts.
+    def delete_index(self, *which: Index | str | Iterable[Index | str]) -> tuple[str, ...]:
+        """Take indexes out of use, by default all.
 
-        Queries planned later do not use them. Until :meth:`vacuum_index`, :meth:`restore_index` takes them back into
-        use.
+        ``which`` are specifications or their texts, one by one or as a list. Queries planned later do not use them.
+        Until :meth:`vacuum_index`, :meth:`restore_index` takes them back into use.
         """
-        deleted = actions.delete(self._store(), [str(index) for index in which], by=ENGINE)
+        deleted = actions.delete(self._store(), names_of("delete_index()", *which), by=ENGINE)
         self._invalidate_caches()
         return deleted
 
-    def restore_index(self, *which: Index | str) -> tuple[str, ...]:
-        """Take deleted indexes into use again, all if none is named.
+    def restore_index(self, *which: Index | str | Iterable[Index | str]) -> tuple[str, ...]:
+        """Take deleted indexes into use again, by default all; ``which`` is as for :meth:`delete_index`.
 
         They lack summaries of files that were indexed since the deletion: queries read these files until :meth:`repair`
         or a full refresh.
         """
-        restored = actions.restore(self._store(), [str(index) for index in which], by=ENGINE)
+        restored = actions.restore(self._store(), names_of("restore_index()", *which), by=ENGINE)
         self._invalidate_caches()
         return restored
 

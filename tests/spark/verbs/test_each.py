@@ -223,7 +223,7 @@ def test_what_was_indexed_while_an_index_was_deleted_is_no_damage(
     spark: Any, place: Path, handle: geoskip.Dataset
 ) -> None:
     handle.create_index(ValueList("a"))
-    assert handle.delete_index(MinMax("a"), "minmax(a)") == ("minmax(a)",)
+    assert handle.delete_index([MinMax("a"), "minmax(a)"]) == ("minmax(a)",)
     write(place, "4.parquet", [40])
     handle.refresh_index()
     handle.restore_index(MinMax("a"))
