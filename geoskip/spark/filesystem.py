@@ -154,6 +154,11 @@ class HadoopFolder:
         with self._connected() as (jvm, system):
             system.delete(self._path(jvm, name), True)
 
+    def delete_if_empty(self) -> None:
+        """Delete the folder itself unless something is in it."""
+        with suppress(OSError), self._connected() as (jvm, system):
+            system.delete(self._path(jvm, ""), False)
+
     def exists(self, name: str) -> bool:
         with self._connected() as (jvm, system):
             return bool(system.exists(self._path(jvm, name)))

@@ -375,7 +375,17 @@ def test_what_spark_cannot_compute_or_write_is_an_error_that_says_so(spark: Any,
         ({"partitionBy": "region"}, InvalidSpecificationError, "no argument partitionBy; did you mean partition_by="),
         ({"format": "delta"}, InvalidSpecificationError, "writes Parquet, got format='delta'"),
         ({"compression": "best"}, InvalidSpecificationError, r"\(compression=\) takes a codec .* got 'best': .*snappy"),
-        ({"maxRecordsPerFile": "few"}, InvalidSpecificationError, "could not be written: .*few"),
+        ({"compression": "lzo"}, GeoskipError, "could not be written: .*LzoCodec"),
+        (
+            {"maxRecordsPerFile": "few"},
+            InvalidSpecificationError,
+            "written: the option maxR.* takes a number, got 'few'",
+        ),
+        (
+            {"parquet.block.size": "big"},
+            InvalidSpecificationError,
+            "the option parquet.block.size takes a number, got 'big'",
+        ),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )

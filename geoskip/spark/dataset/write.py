@@ -85,8 +85,8 @@ def write(
 
     The rows are read up to four times, so cache them if they are expensive to compute. A DataFrame without rows is
     written as Spark writes it. All arguments are checked before anything is written, and the writer's options are
-    checked with an empty file before a folder is overwritten. If writing fails later, the folder is as Spark leaves it:
-    an overwritten folder is then empty.
+    checked with an empty file before a folder is overwritten. If writing fails later, an overwritten folder is empty,
+    and a new one is removed.
 
     Parameters
     ----------
@@ -178,8 +178,13 @@ def write(
         frame = frame.repartition(files)
     is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
     earlier = _files_of(source) if exists and (mode == "append" or is_dynamic) else {}
-    with _explain_errors(f"{place} could not be written"), show_progress(spark, f"writing {place}"):
-        frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
+    try:
+        with _explain_errors(f"{place} could not be written", writer_options), show_progress(spark, f"writing {place}"):
+            frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
+    except GeoskipError:
+        if not exists:
+            HadoopFolder(qualify(spark, place)).delete_if_empty()
+        raise
     try:
         relation = source.relation()
     except DatasetNotFoundError:  # without rows Spark writes no partition folders
@@ -266,7 +271,7 @@ def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], opti
     rows = frame.where("false").drop(*partitions)
     folder, trial = qualify(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
     try:
-        with _explain_errors(f"{place} could not be overwritten with these options, and is as it was"):
+        with _explain_errors(f"{place} could not be overwritten with these options, and is as it was", options):
             rows.write.options(**options).parquet(f"{folder}/{trial}")
     finally:
         HadoopFolder(folder).delete(trial)
@@ -300,13 +305,19 @@ def _canonical_uri(uri: str) -> str:
 
 
 @contextmanager
-def _explain_errors(what: str) -> Iterator[None]:
+def _explain_errors(what: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Turn an error of Spark into a GeoskipError that begins with ``what``; StoreError for file systems."""
     try:
         yield
-    except (AnalysisException, IllegalArgumentException) as error:
-        raise InvalidSpecificationError(f"{what}: {sentence(error)}") from None
     except (PySparkException, Py4JJavaError) as error:
+        text = re.search(r'For input string: "(.*?)"', message_of(error))
+        for name, value in (options or {}).items() if text else ():
+            if text and str(value) == text[1]:
+                raise InvalidSpecificationError(
+                    f"{what}: the option {name} takes a number, got {value!r}; give one, or leave it out"
+                ) from None
+        if isinstance(error, AnalysisException | IllegalArgumentException):
+            raise InvalidSpecificationError(f"{what}: {sentence(error)}") from None
         kind = StoreError if _REFUSED.search(message_of(error)) else GeoskipError
         raise kind(f"{what}: {check_not_cancelled(reason_of(error))}") from error
 
