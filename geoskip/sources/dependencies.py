@@ -19,6 +19,7 @@ from typing import Any
 from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, children, columns_of, walk
+from geoskip.sources.csv_records import PRUNING, reason_csv_declined, twofold_record
 from geoskip.sources.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
 from geoskip.stores.log_files import local_path
 
@@ -46,7 +47,6 @@ _TIMES = (
 _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
 _PARTIAL = "spark.sql.json.enablePartialResults"
-_PRUNING = "spark.sql.csv.parser.columnPruning.enabled"
 _POSITIONAL = "orc.force.positional.evolution"
 _LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader skips longer lines
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
@@ -151,7 +151,7 @@ def reason_declined(reader: Reader) -> str | None:
     if options.get("mode", "").upper() == "DROPMALFORMED":
         return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
     if reader.is_of("CSV"):
-        return _reason_of_pruning(reader, options)
+        return reason_csv_declined(options, reader.settings.get(PRUNING))
     if reader.is_of("Json"):
         if str(reader.settings.get(_PARTIAL, "true")).lower() == "false":
             return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
@@ -164,23 +164,14 @@ def reason_declined(reader: Reader) -> str | None:
     return None
 
 
-def _reason_of_pruning(reader: Reader, options: Mapping[str, str]) -> str | None:
-    """Reason why the values of CSV depend on the columns that a query reads, or None.
+def ambiguous_line(reader: Reader) -> str | None:
+    """Java regular expression for lines with values that depend on the query, or None.
 
-    Where Spark has the parser skip the other columns, the parser loses records of several lines, leaves text to the
-    next line with BACK_TO_DELIMITER, and ends a skipped column at the first character of a long separator.
+    >>> ambiguous_line(Reader("x.JsonFileFormat", {}, {}, ""))
     """
-    depends = "what a column holds depends on the columns read beside it"
-    if options.get("multiline") == "true":  # only the option makes Spark skip columns here
-        return f"with multiLine and columnPruning {depends}" if options.get("columnpruning") == "true" else None
-    if options.get("columnpruning", str(reader.settings.get(_PRUNING)).lower()) == "false":
+    if not reader.is_of("CSV"):
         return None
-    separator = options.get("sep", options.get("delimiter", ","))
-    if options.get("unescapedquotehandling", "").upper() == "BACK_TO_DELIMITER":
-        return f"with unescapedQuoteHandling=BACK_TO_DELIMITER {depends}; set {_PRUNING}=false"
-    if len(re.sub(r"\\(?:u0000|.)", ".", separator)) > 1:
-        return f"with a separator of several characters {depends}; set {_PRUNING}=false"
-    return None
+    return twofold_record(reader.matching_options(), reader.settings.get(PRUNING))
 
 
 def corrupt_record(expressions: Iterable[Predicate], reader: Reader) -> str | None:

@@ -13,6 +13,7 @@ import pytest
 import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import EnvironmentProblem, GeoskipError
+from geoskip.spark.build import spark_reader
 from tests.conftest import delta_package, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -139,11 +140,55 @@ def test_csv_whose_values_depend_on_the_columns_read(
     geoskip.dataset(spark, str(tmp_path), format="csv", schema=schema, **whole).create_index(ValueList("b"))
 
     def read(options: dict[str, Any], column: str, value: str) -> Any:
-        return spark.read.schema(schema).options(**options).csv(str(tmp_path)).where(f"{column} = '{value}'")
+        return spark.read.schema(schema).options(**options).csv(str(tmp_path)).where(f"b = '{value}'")
 
     assert same_as_off(lambda: read(whole, "b", "y")).files_kept == 1
     for column, value in [("a", "p"), ("a", "3"), ("b", "xy"), ("b", ' "a')]:
         assert same_as_off(lambda c=column, v=value: read(options, c, v)).files_kept == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "twofold", "value"),
+    [
+        ({}, r'"C:\\",",x",y1,z1', ",x"),
+        ({"escape": '"', "sep": r"\t"}, '""\t"\t Inc"\ty1\tz1', "\t Inc"),
+        ({"charToEscapeQuoteEscaping": "^", "encoding": "ISO-8859-1"}, r'"C:^\",",x",y1,z1', ",x"),
+        ({"charToEscapeQuoteEscaping": "^", "escape": '"', "quote": "'"}, """'^"',',x',y1,z1""", ",x"),
+        ({"charToEscapeQuoteEscaping": "^", "escape": '"'}, '"",",x",y1,z1', ",x"),
+    ],
+)
+def test_csv_records_that_spark_reads_in_two_ways(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], twofold: str, value: str
+) -> None:
+    """The parser ends a skipped quoted value elsewhere than one that the query reads."""
+    between, quote, escape = (options.get(*item) for item in [("sep", ","), ("quote", '"'), ("escape", "\\")])
+    common = f"{quote}a {escape}{quote}b{escape}{quote} c{quote},x2,{quote}{quote},{quote}{escape}{quote}q{quote}"
+    for number, record in enumerate([twofold, common.replace(",", "\t" if between == r"\t" else ","), "p"]):
+        (tmp_path / f"part {number}%.csv").write_text(f"w,x,y,z\n{record}\n")
+    schema = "a string, b string, c string, d string"
+    handle = geoskip.dataset(spark, str(tmp_path), format="csv", schema=schema, **options)
+
+    def files_kept(value: str) -> int:
+        frame = spark.read.schema(schema).options(**options).csv(str(tmp_path))
+        return int(same_as_off(lambda: frame.where(f"b = '{value}'")).files_kept)
+
+    built = handle.create_index(ValueList("b"))
+    assert "an escaped quote or escape character" in str(built)
+    left_out = str(built).count("%.csv: ")
+    assert files_kept("x2") == 2
+    assert files_kept(value) == left_out
+    monkeypatch.setattr(spark_reader, "ambiguous_line", lambda relation: None)
+    handle.refresh_index("full")
+    with pytest.raises(AssertionError):
+        files_kept(value)
+
+
+@pytest.mark.parametrize("options", [{"encoding": "UTF-16"}, {"charset": "ISO-8859-1", "sep": "¦"}])
+def test_csv_in_encodings_whose_lines_are_not_searched(spark: Any, tmp_path: Path, options: dict[str, str]) -> None:
+    (tmp_path / "part.csv").write_text("a,b\n")
+    with pytest.raises(GeoskipError, match=r"cannot be indexed: with encoding=.* set spark\.sql\.csv"):
+        geoskip.dataset(spark, str(tmp_path), format="csv", schema="a string, b string", **options)
+    geoskip.dataset(spark, str(tmp_path), format="csv", schema="a string", columnPruning=False, **options)
 
 
 @pytest.mark.parametrize("mode", ["DROPMALFORMED", "dropMalformed"])

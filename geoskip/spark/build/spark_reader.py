@@ -34,6 +34,8 @@ from geoskip.sources.arrow_reader import (
     read_files,
     store_summaries,
 )
+from geoskip.sources.csv_records import TWOFOLD
+from geoskip.sources.dependencies import ambiguous_line
 from geoskip.sources.footers import IndexPlan
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import Plans, plain_uri, read_shares, summarising_task
@@ -108,7 +110,8 @@ def read_through_spark(
 ) -> list[FileResult]:
     """Summaries through Spark's own reader: one job, and further jobs after each unreadable file.
 
-    A JSON file with a malformed record is left out, since its values depend on the columns that a query reads.
+    A JSON file with a malformed record and a CSV file with a record that Spark reads in two ways are left out, since
+    their values depend on the columns that a query reads.
 
     Parameters
     ----------
@@ -128,7 +131,10 @@ def read_through_spark(
     while groups:
         group = groups.pop()
         try:
-            found += (job or _one_job)(state, entries, group)
+            twofold = _with_twofold_records(state, group)
+            found += [FileResult(uri, problem=TWOFOLD) for uri in twofold]
+            group = [file for file in group if file.uri not in twofold]
+            found += (job or _one_job)(state, entries, group) if group else []
         except (PySparkException, Py4JJavaError) as error:
             message = message_of(error)
             unreadable = _unreadable_file(message, group)
@@ -238,6 +244,19 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     return results_of(found, entries, files, selected)
 
 
+def _with_twofold_records(state: SourceState, files: Sequence[ListedFile]) -> set[str]:
+    """URIs of the CSV files with a line that Spark may read in two ways."""
+    expression = ambiguous_line(state.relation)
+    if expression is None:
+        return set()
+    text = DataFrame(java(state.spark).geoskip.files().lines(state.frame._jdf, _lines_of(files)), state.spark)
+    found = text.where(F.col("_geoskip_line").rlike(expression)).select("_metadata.file_path")
+    tasks = tasks_for(state.spark, files)
+    with show_progress(state.spark, f"searching {count_of(len(files), 'file')} for ambiguous records", tasks):
+        paths = {plain_uri(unquote(row[0])) for row in found.coalesce(tasks).distinct().collect()}
+    return {file.uri for file in files if plain_uri(file.uri) in paths}
+
+
 def hidden_by_a_view(files: Sequence[ListedFile]) -> list[FileResult]:
     """Results of JSON files that are left out, since a view hides malformed records."""
     return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
@@ -245,8 +264,11 @@ def hidden_by_a_view(files: Sequence[ListedFile]) -> list[FileResult]:
 
 def restricted_to(state: SourceState, files: Sequence[ListedFile]) -> DataFrame:
     """DataFrame of the dataset over only these files."""
-    lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
-    return DataFrame(java(state.spark).geoskip.files().only(state.frame._jdf, lines), state.spark)
+    return DataFrame(java(state.spark).geoskip.files().only(state.frame._jdf, _lines_of(files)), state.spark)
+
+
+def _lines_of(files: Sequence[ListedFile]) -> str:
+    return "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
 
 
 def with_path(frame: DataFrame) -> tuple[DataFrame, Column]:

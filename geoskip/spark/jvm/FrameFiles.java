@@ -8,7 +8,10 @@ import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.text.TextFileFormat;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
 
 /** The files of frames over one relation, which a build lists and reads. */
 public final class FrameFiles {
@@ -106,12 +109,28 @@ public final class FrameFiles {
         }
         LogicalRelation relation = (LogicalRelation) read;
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        List listed = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
         Object chosen = ScalaInterop.relocated(
-                relation, new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed),
-                relation.catalogTable(),
-                ScalaInterop.options(files.options(), "false", "ignoreCorruptFiles", "ignoreMissingFiles"),
+                relation, chosen(files, lines), relation.catalogTable(), complete(files),
                 files.fileFormat().getClass().getName().endsWith(".JsonFileFormat") ? "_geoskip_bad" : null);
         return over(frame, read, chosen);
+    }
+    /** The lines of some files of text, given as for `only`, as a column `_geoskip_line` beside `_metadata`. */
+    public Dataset lines(Dataset frame, String lines) {
+        HadoopFsRelation files = (HadoopFsRelation) ((LogicalRelation) onlyRelation(
+                frame.queryExecution().analyzed())).relation();
+        StructType schema = new StructType().add("_geoskip_line", DataTypes.StringType);
+        return frame.sparkSession().baseRelationToDataFrame(new HadoopFsRelation(
+                chosen(files, lines), files.partitionSchema(), schema, files.bucketSpec(), new TextFileFormat(),
+                ScalaInterop.options(complete(files), "false", "wholetext"), files.sparkSession()));
+    }
+
+    private static FileIndex chosen(HadoopFsRelation files, String lines) {
+        List listed = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
+        return new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed);
+    }
+
+    /** Options of a relation with which a query fails for a file that it cannot read. */
+    private static scala.collection.immutable.Map complete(HadoopFsRelation files) {
+        return ScalaInterop.options(files.options(), "false", "ignoreCorruptFiles", "ignoreMissingFiles");
     }
 }
