@@ -12,11 +12,11 @@ To add a function, write a short rule, with the reason why no matching row is lo
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.bounds.time_zones import NO_OFFSET
-from geoskip.clauses import KEEP_NONE, Clause, any_known, any_of
+from geoskip.clauses import Clause, any_known, any_of
 from geoskip.evaluation import clocks_of
 from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
@@ -118,68 +118,6 @@ def array_membership(node: Predicate, index: Index) -> Clause | None:
             among = In(x, tuple(Literal(value, kind) for value in values))
             return clause_for(Not(among) if isinstance(node, Not) else among, [index])
     return None
-
-
-# ---- the order of concatenated and trimmed texts
-
-_FEW = 16
-_LONGEST = 100
-_TRIMS = ("StringTrim", "trim"), ("StringTrimLeft", "ltrim"), ("StringTrimRight", "rtrim")
-
-
-@maps(*catalyst("Concat", "concat"), index=Index)
-def concat_order(node: Predicate, index: Index) -> Clause | None:
-    """``concat(s, t) < 'm'``: s is below. ``concat(s, t) > 'm'``: s is above, or a prefix of ``m``.
-
-    A literal before s is removed from both sides; if the sides differ within it, that decides.
-    """
-    match node:
-        case Comparison("<" | "<=" | ">" | ">=" as op, Call(_, args), Literal(str() as value)):
-            place = next((n for n, arg in enumerate(args) if not isinstance(arg, Literal)), len(args))
-        case _:
-            return None
-    before, after = ([a.value for a in some if isinstance(a, Literal)] for some in (args[:place], args[place + 1 :]))
-    known = all(isinstance(text, str) and text.isascii() for text in [value, *before, *after])
-    if not known or len(value) > _LONGEST or place == len(args):
-        return None
-    first = "".join(before)
-    if not value.startswith(first):
-        return KEEP_NONE if (first < value) is (op[0] == ">") else None
-    rest, text = value[len(first) :], args[place]
-    found: Predicate = Comparison(op, text, Literal(rest, "string"))
-    if op[0] == ">":
-        heads = [rest[:n] for n in range(len(rest) + 1)]
-        if len(after) == len(args) - place - 1:  # all remaining arguments are literals
-            heads = [head for head in heads if head + "".join(after) >= rest]
-        found = Or((found, In(text, tuple(Literal(head, "string") for head in heads))))
-    return clause_for(found, [index])
-
-
-@maps(*(function for names in _TRIMS for function in catalyst(*names)), index=BEGINNINGS)
-def trim_order(node: Predicate, index: Index) -> Clause | None:
-    """``rtrim(s) < 'm'``: s is below, or begins with a prefix of ``m`` and a trimmed character.
-
-    ``trim(s) >= 'm'``: s is at least ``m``, or begins with a trimmed character.
-    """
-    match node:
-        case Comparison("<" | "<=" | ">" | ">=" as op, Call(name, (text, *rest)), Literal(str() as value) as limit):
-            cut = trimmed_characters(rest)
-        case _:
-            return None
-    if cut is None or len(value) > _LONGEST:
-        return None
-    starts = [] if name == "rtrim" else [*cut]
-    if op[0] == "<" and name != "ltrim":
-        starts += [value[:n] + char for n, other in enumerate(value) for char in cut if char >= other]
-        starts += [value + char for char in cut if op == "<="]
-    parts = (Comparison(op, text, limit), *(StartsWith(text, start) for start in starts))
-    return clause_for(Or(parts), [index]) if len(parts) <= 4 * _FEW else None
-
-
-def trimmed_characters(rest: Sequence[Predicate]) -> str | None:
-    """Characters that a trim removes; None if unknown, or if Spark may cut within a character."""
-    cut = rest[0].value if rest and isinstance(rest[0], Literal) else " " if not rest else None
-    return cut if isinstance(cut, str) and cut.isascii() and len(cut) <= _FEW else None
 
 
 # ---- dates as texts

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from geoskip.bounds.sort_keys import literal_prefix, literal_suffix
 from geoskip.clauses import KEEP_NONE, Clause
@@ -23,7 +23,7 @@ from geoskip.predicates import And, Call, Comparison, EndsWith, In, Like, Litera
 from geoskip.registry import maps
 from geoskip.registry.functions import catalyst_class
 from udf_mappings import catalyst, equality, is_catalyst
-from udf_mappings.spark_sql import BEGINNINGS, trimmed_characters
+from udf_mappings.spark_sql import BEGINNINGS
 
 Part = tuple[Predicate, str | None]
 """A text and the separator of its part; None for an unknown separator."""
@@ -161,9 +161,15 @@ def trim_suffix(node: Predicate, index: Suffix) -> Clause | None:
 def _trim_clause(node: Predicate, index: Index, test: Callable[[Predicate, str], Predicate]) -> Clause | None:
     match _equal_texts(node):
         case (Call(_, (text, *rest)), values):
-            if (cut := trimmed_characters(rest)) is not None and values:
+            if (cut := _trimmed_characters(rest)) is not None and values:
                 return clause_for(Or(tuple(test(text, start) for start in [*values, *cut])), [index])
     return None
+
+
+def _trimmed_characters(rest: Sequence[Predicate]) -> str | None:
+    """Characters that a trim removes; None if unknown, or if Spark may cut within a character."""
+    cut = rest[0].value if rest and isinstance(rest[0], Literal) else " " if not rest else None
+    return cut if isinstance(cut, str) and cut.isascii() and len(cut) <= _FEW else None
 
 
 # ---- upper and lower case
