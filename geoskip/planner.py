@@ -241,8 +241,8 @@ class Labeller:
                 return self.null(child)
             case Literal(value):
                 return KEEP_ALL if value is None else KEEP_NONE
-            case IsNull() | Comparison("<=>"):
-                return self._unless_it_throws(node)
+            case IsNull() | Comparison("<=>"):  # a row for which an operand throws counts as TRUE, FALSE and NULL
+                return KEEP_NONE if all(isinstance(child, Column | Literal) for child in children(node)) else KEEP_ALL
             case In(_, values) if any(v.value is None for v in values):
                 return KEEP_ALL
             case Comparison() | In() | Like() | StartsWith() | EndsWith() | Contains():
@@ -276,10 +276,6 @@ class Labeller:
             case Call() if is_builtin(value):
                 return self.true(IsNull(value))
         return all_of(self._own(IsNull(value)))
-
-    def _unless_it_throws(self, node: Predicate) -> Clause:
-        """KEEP_NONE if no operand can throw, else KEEP_ALL: a throwing row counts as TRUE, FALSE and NULL."""
-        return KEEP_NONE if all(isinstance(child, Column | Literal) for child in children(node)) else KEEP_ALL
 
     def _own(self, node: Predicate) -> list[Clause]:
         """Label a vertex itself: by indexes, by mappings, and by conditions that the vertex implies."""

@@ -184,13 +184,9 @@ def _may_follow_a_gap(midnight: int, zone: str) -> bool:
 def _local_time(time: Predicate, zone: str) -> tuple[Predicate, int]:
     """Return the local time of a zone and its unit in microseconds; for a cast date, the date."""
     match time:
-        case Cast(day, "timestamp", zone=in_zone) if in_zone == zone and _is_a_date(time):
+        case Cast(day, "timestamp", source, zone=in_zone) if in_zone == zone and (day.type or source) == "date":
             return day, _DAY
     return Cast(time, "timestamp_ntz", "timestamp", zone=zone), 1
-
-
-def _is_a_date(cast: Cast) -> bool:
-    return (cast.child.type or cast.source) == "date"
 
 
 def _stretch(text: str, form: str) -> tuple[int, int] | None:

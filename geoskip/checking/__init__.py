@@ -258,7 +258,8 @@ class Effect:
     """Number of files without a matching row, over the conditions with a clause."""
 
     def __str__(self) -> str:
-        over = f" over {_name_list(list(self.indexes))}" if self.indexes else ""
+        more = f" and {len(self.indexes) - 3} more" if len(self.indexes) > 3 else ""
+        over = f" over {', '.join(list(self.indexes)[:3])}{more}" if self.indexes else ""
         if not self.indexes:
             return f"{self.name}: useless, no index that it takes can be made of these arguments; say which: index=..."
         if not self.answered:
@@ -358,7 +359,3 @@ def _words(summary: Any) -> str:
     if not isinstance(summary, Mapping):
         return _cell(summary)
     return ", ".join(f"{name}={_cell(value)}" for name, value in summary.items())
-
-
-def _name_list(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -110,13 +110,9 @@ def _function(reference: Reference) -> Function:
 
 
 def _line(row: _FunctionRow) -> str:
-    cells = (row.shown, ", ".join(row.makers), ", ".join(_single(row.indexes)), ", ".join(row.serves))
+    indexes = dict.fromkeys(name for several in row.indexes for name in several.split(", "))
+    cells = (row.shown, *map(", ".join, (row.makers, indexes, row.serves)))
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _single(names: dict[str, None]) -> list[str]:
-    """Split comma-separated lists of names, without duplicates."""
-    return list(dict.fromkeys(name for several in names for name in several.split(", ")))
 
 
 def _title(module: str) -> str:

@@ -215,14 +215,11 @@ class LabelledCondition:
     def _unserved_tests(self, part: Part, joint: Joint) -> Iterator[UnservedPart]:
         """Iterate over a few unserved tests of a part with several tests."""
         tests = tests_of(part.condition)
-        unserved = [test for test in tests if columns_of(test) and not self._has_clause(test)] if len(tests) > 1 else []
+        several = (test for test in tests if columns_of(test)) if len(tests) > 1 else ()
+        unserved = [test for test in several if next(self._clauses(test), None) is None]
         for test in unserved[:_MOST_MEMBERS]:
             if (found := self._reason(Part.without_clause(test))) is not None:
                 yield replace(found, within=part, joint=joint)
-
-    def _has_clause(self, test: Predicate) -> bool:
-        """Test whether an index has a clause for a test being TRUE, or being FALSE."""
-        return next(self._clauses(test), None) is not None
 
     def _clauses(self, test: Predicate) -> Iterator[Clause]:
         """Iterate over the clauses for a test being TRUE and for it being FALSE."""
@@ -253,10 +250,6 @@ class LabelledCondition:
         apart = {str(leaf) for part in self.parts for leaf in leaves_of(part.clause)}
         return any(str(leaf) not in apart for leaf in leaves_of(self.whole.clause))
 
-    def _is_noted(self, index: Index) -> bool:
-        """Test whether a reported sentence covers a mismatch of the index's type or function with the query."""
-        return any(text.startswith(f"{index} is not used: ") for text in self._noted)
-
     def _reason(self, part: Part) -> UnservedPart | None:
         """The reason why a test is unserved; None if another sentence reports it."""
         test = part.condition
@@ -269,7 +262,8 @@ class LabelledCondition:
         if any(isinstance(node, Opaque) for node in walk(test)):
             names = tuple(str(index) for index in near if str(index) in used)
             return UnservedPart(part, _unknown(part), indexes=names)
-        if any(self._is_noted(index) if str(index) in used else serves([index], test) for index in near):
+        noted = {text.partition(" is not used: ")[0] for text in self._noted}
+        if any(str(index) in noted if str(index) in used else serves([index], test) for index in near):
             return None  # the reason why that index is not used is reported
         near = [index for index in near if str(index) in used]
         candidates = [index for index in index_candidates([test]).indexes if index not in near]

@@ -55,7 +55,7 @@ from geoskip.sources.build_verbs import (
 )
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.footers import IndexPlan, is_readable
-from geoskip.sources.listed_files import UNNAMEABLE, FileListing, ListedFile, local_etag, reason_not_indexable
+from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, local_etag, reason_not_indexable
 from geoskip.sources.progress import delayed_progress
 from geoskip.sources.sampled_values import prepare_entries
 from geoskip.sources.settings import SETTINGS_OF
@@ -277,12 +277,15 @@ class ParquetData:
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         """Collect the summaries of some files."""
         files = self.state.files.select(map(self._uri, paths))
-        rows = build_rows(self.root, entries, files, partial(self._summarise_files, entries), self._current_files)
+        rows = build_rows(
+            self.root,
+            entries,
+            files,
+            partial(self._summarise_files, entries),
+            lambda: state_of(self.source.paths).files,
+        )
         self.built += rows
         return BuildResult(rows.rows, rows.excluded, self.readers())
-
-    def _current_files(self) -> FileListing:
-        return state_of(self.source.paths).files
 
     def _uri(self, path: str) -> str:
         return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"

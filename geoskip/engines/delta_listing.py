@@ -45,7 +45,8 @@ def list_table(root: str, below: str) -> FolderListing:
     if mapped:
         notes.append("its columns have other names in the files (column mapping): conditions keep every file")
     names = [] if mapped else list(about.partition_columns)
-    texts = {name: [_text(row.get(name)) for row in actions["partition"].to_pylist()] for name in names}
+    rows = actions["partition"].to_pylist() if names else []  # with values as in the log: a date as 2024-02-29
+    texts = {name: [None if (value := row.get(name)) is None else str(value) for row in rows] for name in names}
     count = actions.num_rows
     return FolderListing(
         root=root,
@@ -87,8 +88,3 @@ def open_table(root: str, caller: str) -> Any:
 def is_mapped(about: Any) -> bool:
     """Test, by a table's metadata, whether its columns may have other names in the files."""
     return bool((about.configuration or {}).get(_MAPPED, "none") != "none")
-
-
-def _text(value: object) -> str | None:
-    """A partition value in the format of the log: a date as 2024-02-29."""
-    return None if value is None else str(value)

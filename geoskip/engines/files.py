@@ -269,7 +269,7 @@ class _Question:
         if len(left) == 1 and left[0] is TRUE:
             return np.arange(len(self.found.path))
         if self.snapshot is None:
-            impossible = np.array([_is_impossible(one) for one in left])
+            impossible = np.array([clause_for(one, ()) is KEEP_NONE for one in left])
             return np.flatnonzero(~impossible[which[self.partitions.folders]])
         match = FileMatch.of(self.snapshot, self.found)
         self.unindexed = len(match.unknown) + len(self.found.unnameable)
@@ -433,8 +433,3 @@ class _Question:
             return ()
         listed_rows = FileMatch.of(self.snapshot, self.found).file >= 0
         return tuple(listed_rows if mask is None else listed_rows & mask for _, mask in self.decisions)
-
-
-def _is_impossible(predicate: Predicate) -> bool:
-    """Test whether a condition is never TRUE, whatever the data."""
-    return clause_for(predicate, ()) is KEEP_NONE

@@ -58,7 +58,8 @@ class TextBinder:
         """Column or nested field with a path of names."""
         known = self._matching_name(parts[0], list(self.types))
         if known is None:
-            raise self._unread_column(index, parts[0]) or self._unknown_column(index, parts[0])
+            unknown = UnknownColumnError(f"{index}: {UnknownColumnError.of(parts[0], self.types)}")
+            raise self._unread_column(index, parts[0]) or unknown
         name, kind = quote_if_needed(known), sql_type(self.types[known])
         for part in parts[1:]:
             fields = dict(kind.fields)
@@ -83,9 +84,6 @@ class TextBinder:
             "write it in microseconds, as with coerce_timestamps='us'" if "[ns" in kind else "write it as another type"
         )
         return UnsupportedColumnError(f"{index} cannot be built: {name} is {kind}, which Spark does not read; {out}")
-
-    def _unknown_column(self, index: Index, name: str) -> UnknownColumnError:
-        return UnknownColumnError(f"{index}: {UnknownColumnError.of(name, self.types)}")
 
 
 class _Parser:

@@ -369,15 +369,10 @@ def _of_rows(
     known: dict[Any, Any] = {}
     found = []
     for row in zip(*of_rows, strict=True) if of_rows else [()] * rows:
-        key = tuple(map(_key, row))
+        key = tuple(repr(value) if isinstance(value, float | Decimal) else value for value in row)  # -0.0 is not 0.0
         if key not in known:
             known[key] = function(*row)
             if known[key] is not None and type(known[key]) not in kinds:
                 raise NeedsSpark(f"{call.name} returned {type(known[key]).__name__}, it is declared as {call.type}")
         found.append(known[key])
     return pa.array(found, target)
-
-
-def _key(value: Any) -> Any:
-    """Key that distinguishes values that a function can: -0.0 and 0.0, decimals of different scale."""
-    return repr(value) if isinstance(value, float | Decimal) else value

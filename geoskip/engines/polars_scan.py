@@ -100,13 +100,10 @@ class _PolarsDataset:
         for file in paths or [os.path.join(self.found.root, name) for name, _ in self.found.unnameable]:
             first.setdefault(os.path.dirname(file), file)
         sample = list(first.values())
-        self.partitions = self._partitions(sample[0])
+        within = os.path.relpath(os.path.dirname(sample[0]), self.start)
+        self.partitions = path_keys(within) if os.path.isdir(self.start) else []
         self.above = [name for name in path_keys(self.start) if name not in self.partitions] if self.partitions else []
         return self._scan(sample, None).collect_schema()
-
-    def _partitions(self, file: str) -> list[str]:
-        """The names of the partition columns in a file's path, relative to the dataset's folder."""
-        return path_keys(os.path.relpath(os.path.dirname(file), self.start)) if os.path.isdir(self.start) else []
 
     def _scan(self, paths: Sequence[str], schema: Any) -> Any:
         """Scan files with polars; partition columns have the types of the schema, or inferred ones without it."""

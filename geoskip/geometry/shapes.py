@@ -21,7 +21,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -272,20 +272,20 @@ class Shape:
             return np.ones(len(boxes), dtype=bool)
         raster = self._raster_for(boxes)
         if raster is None:
-            return self._intersects(boxes)
+            return self._relate(shapely.intersects, boxes)
         counts = raster.counts(boxes.loosen())
         met = counts.inside > 0
-        return _settle(met, ~met & (counts.boundary > 0), boxes, self._intersects)
+        return _settle(met, ~met & (counts.boundary > 0), boxes, partial(self._relate, shapely.intersects))
 
     def covers(self, boxes: Boxes) -> Mask:
         """Mark boxes that lie in the (valid, polygonal) shape, boundary included."""
         if self.is_box:
             return boxes.loosen().inside(self.envelope)
-        return self._surrounds(boxes, self._covers)
+        return self._surrounds(boxes, shapely.covers)
 
     def holds_inside(self, boxes: Boxes) -> Mask:
         """Mark boxes that lie in the interior of the (valid, polygonal) shape."""
-        return self._surrounds(boxes, self._contains_properly)
+        return self._surrounds(boxes, shapely.contains_properly)
 
     def comes_within(self, boxes: Boxes, distance: float) -> Mask:
         """Mark boxes within a distance of the shape, or of its envelope if it is invalid."""
@@ -321,7 +321,8 @@ class Shape:
         found[places] = np.isin(boxes.xmin[places] + 1j * boxes.ymin[places], corners[:, 0] + 1j * corners[:, 1])
         return found
 
-    def _surrounds(self, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:
+    def _surrounds(self, boxes: Boxes, relation: Callable[..., Any]) -> Mask:
+        exactly: Callable[[Boxes], Mask] = partial(self._relate, relation)
         raster = self._raster_for(boxes)
         if raster is None:
             return exactly(boxes)
@@ -331,17 +332,10 @@ class Shape:
         sure = possible & (counts.boundary == 0)
         return _settle(sure, possible & ~sure, boxes, exactly)
 
-    def _intersects(self, boxes: Boxes) -> Mask:
+    def _relate(self, relation: Callable[..., Any], boxes: Boxes) -> Mask:
+        """Evaluate a relation of shapely between the shape and each box."""
         with self._lock:
-            return np.asarray(shapely.intersects(self.geometry, boxes.polygons()), dtype=bool)
-
-    def _covers(self, boxes: Boxes) -> Mask:
-        with self._lock:
-            return np.asarray(shapely.covers(self.geometry, boxes.polygons()), dtype=bool)
-
-    def _contains_properly(self, boxes: Boxes) -> Mask:
-        with self._lock:
-            return np.asarray(shapely.contains_properly(self.geometry, boxes.polygons()), dtype=bool)
+            return np.asarray(relation(self.geometry, boxes.polygons()), dtype=bool)
 
     def _raster_for(self, boxes: Boxes) -> Raster | None:
         if not self.polygonal:

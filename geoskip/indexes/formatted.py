@@ -96,7 +96,8 @@ class Formatted(Index):
             raise InvalidSpecificationError(f"{self} has no part {name!r}; its parts are {known}")
         column = _quote_column(self.column)
         if self.template is not None:
-            return f"regexp_extract({column}, {_sql(self.template)}, {_groups(self.template)[name]})"
+            quote = '"' if "'" in self.template else "'"
+            return f"regexp_extract({column}, r{quote}{self.template}{quote}, {_groups(self.template)[name]})"
         extract = self.extract or ""
         return extract.replace("{}", column) if "(" in extract else f"{extract}({column})"
 
@@ -211,11 +212,6 @@ def _groups(template: str) -> dict[str, int]:
             if token[1]:
                 groups[token[1]] = number
     return groups
-
-
-def _sql(text: str) -> str:
-    """Quote a text as a raw literal of Spark's SQL."""
-    return f'r"{text}"' if "'" in text else f"r'{text}'"
 
 
 def _quote_column(column: str) -> str:

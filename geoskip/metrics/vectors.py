@@ -222,7 +222,8 @@ class Angular(Metric):
         nulls = array.null_count
         present = array.drop_null()
         lengths = np.asarray(present.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
-        wanted = len(like) if like is not None else _commonest(lengths)
+        usual = Counter(lengths.tolist()).most_common(1) or [(0, 0)]
+        wanted = len(like) if like is not None else usual[0][0]
         same = np.flatnonzero(lengths == wanted)
         chosen = present if len(same) == len(present) else present.take(pa.array(same))
         matrix = _doubles(chosen.flatten()).reshape(len(chosen), wanted) if len(chosen) else np.empty((0, wanted))
@@ -252,10 +253,6 @@ class Angular(Metric):
     def distances(self, origin: Any, data: Floats) -> Floats:
         unit = np.asarray(origin) / math.sqrt(sum(v * v for v in origin))
         return np.asarray(np.arccos(np.clip(data @ unit, -1.0, 1.0)))
-
-
-def _commonest(lengths: NDArray[np.int64]) -> int:
-    return int(Counter(lengths.tolist()).most_common(1)[0][0]) if len(lengths) else 0
 
 
 @dataclass(frozen=True)

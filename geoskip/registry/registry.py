@@ -83,10 +83,6 @@ class FunctionProperties:
         return {name: word for name, word in words.items() if word is not None}
 
 
-def _overlay(old: FunctionProperties, new: FunctionProperties) -> FunctionProperties:
-    return replace(old, **new.to_dict())
-
-
 class _ByFunction(Generic[T]):
     """Declarations by function, each with its position in the order of registration."""
 
@@ -260,7 +256,7 @@ class Registry:
     def properties_of(self, call: Call) -> FunctionProperties | None:
         """Return the properties of a call's function; for each property the newest declaration is used."""
         found = [p for p in self._said.of(call) if p.function.is_called(call)]
-        return functools.reduce(_overlay, found) if found else None
+        return functools.reduce(lambda old, new: replace(old, **new.to_dict()), found) if found else None
 
     def function_of(self, call: Call) -> Callable[..., Any] | None:
         """Return the function that computes this call from plain values, or None."""

@@ -83,7 +83,9 @@ def map_of(scan: Scan) -> ScanMap | None:
     }
     has_query = bool(picture.shapes or picture.limits)
     drawn = len(kept) + len(skipped)
-    return ScanMap(str(geobox), _json(data), count, drawn, boxes.kept_without, has_query)
+    # without characters that could end the script element
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return ScanMap(str(geobox), text, count, drawn, boxes.kept_without, has_query)
 
 
 def _sample_numbers(count: int, most: int) -> NDArray[np.int64]:
@@ -143,8 +145,3 @@ def _encode_array(numbers: NDArray[Any], kind: str) -> str:
     with np.errstate(over="ignore"):
         packed = np.ascontiguousarray(numbers, dtype=kind).tobytes()
     return base64.b64encode(packed).decode("ascii")
-
-
-def _json(data: dict[str, Any]) -> str:
-    """JSON without characters that could end its script element."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -248,7 +248,9 @@ def struct(node: Predicate) -> Predicate | None:
         case Comparison(op, left, Call(_, values)) if is_record(node.right):
             fields = _fields(left, values) or _of_column(left, node.right)
             if fields and not (op == "<=>" and isinstance(left, Column) and all(v.value is None for _, v in fields)):
-                return _equal(fields) if op in ("=", "<=>") else _struct_comparison(op, fields)
+                if op in ("=", "<=>"):
+                    return And(tuple(_null_safe_equal(part, value) for part, value in fields))
+                return _struct_comparison(op, fields)
     return None
 
 
@@ -285,10 +287,6 @@ def _of_column(left: Predicate, right: Predicate) -> Fields | None:
         if isinstance(value, Literal) and _PLAIN_NAME.fullmatch(name) and kind.is_plain
     ]
     return fields if len(fields) == len(parts) else None
-
-
-def _equal(fields: Fields) -> Predicate:
-    return And(tuple(_null_safe_equal(part, value) for part, value in fields))
 
 
 def _null_safe_equal(part: Predicate, value: Literal) -> Predicate:

@@ -243,13 +243,9 @@ def _chosen(boxes: Boxes, most: int) -> Ends:
     return chosen
 
 
-def _are_points(boxes: Boxes) -> bool:
-    return boxes.xmin is boxes.xmax and boxes.ymin is boxes.ymax
-
-
 def _select(boxes: Boxes, rows: Rows) -> Boxes:
     """Select boxes; points stay points, with two arrays instead of four."""
-    if not _are_points(boxes):
+    if boxes.xmin is not boxes.xmax or boxes.ymin is not boxes.ymax:
         return boxes.take(rows)
     x, y = boxes.xmin[rows], boxes.ymin[rows]
     return Boxes(x, y, x, y)

@@ -95,7 +95,9 @@ def recommend(
     check_share(_SHARE if sample is None else sample, _CONFIDENCE)
     source = require_dataset(dataset)._source
     state = source.current_state()
-    share = _share(len(state.files)) if sample is None else sample
+    count = len(state.files)
+    usual = min(1.0, max(_LEAST_FILES, min(_MOST_FILES, _SHARE * count)) / max(1, count))
+    share = usual if sample is None else sample
     files = choose_files(state, share, seed)
     asked, untouched = asked_queries(dataset, state, queries)
     candidates = candidates_for(dataset, state, asked)
@@ -131,11 +133,6 @@ def recommend(
         build=lambda: dataset.create_index(*specifications),
         rewrite=lambda: _rewritten(dataset, layout),
     )
-
-
-def _share(files: int) -> float:
-    """The default fraction of files to sample, for a number of files."""
-    return min(1.0, max(_LEAST_FILES, min(_MOST_FILES, _SHARE * files)) / max(1, files))
 
 
 def _rewritten(dataset: Dataset, advised: AdvisedLayout | None) -> Any:

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.column import Column
 
 from geoskip.indexes.base import Index, Summary
 from geoskip.indexes.minmax import MinMax
@@ -157,7 +156,7 @@ def _distinct_values(frame: DataFrame, selected: SelectedValues, column: int, mo
     """
     name, kind = frame.columns[selected.first + column], selected.types[column]
     value = F.col(name)
-    negative = _is_negative_zero(value) if pa.types.is_floating(kind) else F.lit(False)
+    negative = (value == 0) & (value.cast("string") == "-0.0") if pa.types.is_floating(kind) else F.lit(False)
     pairs = frame.where(value.isNotNull()).select("_file", value.alias("value"), negative.alias("negative")).distinct()
     by_file = Window.partitionBy("_file").orderBy("value", "negative")
     table = _collect_table(pairs.withColumn("place", F.row_number().over(by_file)).where(F.col("place") <= most))
@@ -169,10 +168,6 @@ def _distinct_values(frame: DataFrame, selected: SelectedValues, column: int, mo
     ends = runs.run_ends.to_pylist()
     places = zip(runs.values.to_pylist(), [0, *ends], ends, strict=False)
     return {path: values.slice(start, end - start) for path, start, end in places}
-
-
-def _is_negative_zero(value: Column) -> Column:
-    return (value == 0) & (value.cast("string") == "-0.0")
 
 
 def _collect_table(frame: DataFrame) -> pa.Table:

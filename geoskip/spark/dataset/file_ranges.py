@@ -136,7 +136,8 @@ def dataset_ranges(
     for entry in entries:
         for name, ranges in stored_ranges(metadata, entry.index).items():
             found.setdefault(name, ranges)
-    missing = [f"{text}: no file has a bound of it" for text in texts if not _is_among(text, found)]
+    unknown = [text for text in texts if text not in found and f"{text} (x)" not in found]
+    missing = [f"{text}: no file has a bound of it" for text in unknown]
     of_texts = DatasetRanges(table, found).of(texts)
     known = {note.partition(": ")[0] for note in notes}
     return DatasetRanges(
@@ -144,10 +145,6 @@ def dataset_ranges(
         of_texts,
         (*notes, *(note for note in missing if note.partition(": ")[0] not in known)),
     )
-
-
-def _is_among(text: str, found: Mapping[str, FileRanges]) -> bool:
-    return text in found or f"{text} (x)" in found
 
 
 def _entries(

@@ -39,7 +39,6 @@ from geoskip.sources.built_rows import BuiltRows
 from geoskip.sources.listed_files import (
     UNNAMEABLE,
     FileListing,
-    ListedFile,
     glob_pattern,
     is_below,
     is_glob,
@@ -413,17 +412,13 @@ class SparkData:
         return [None if _is_as_it_was(o, n) else difference(o, n) for o, n in zip(entries, now, strict=True)]
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
-        files = self._select_files(paths)
-        built = build(self.state, entries, files)
+        built = build(self.state, entries, self.state.files.select(map(self._uri, paths)))
         self.built += built
         return BuildResult(built.rows, built.excluded, _reader_texts(built.readers))
 
     def readers(self) -> Mapping[str, str]:
         """The readers used so far, by index."""
         return _reader_texts(self.built.readers)
-
-    def _select_files(self, paths: Sequence[str]) -> list[ListedFile]:
-        return self.state.files.select(map(self._uri, paths))
 
     def _uri(self, path: str) -> str:
         return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"

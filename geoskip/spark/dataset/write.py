@@ -197,7 +197,8 @@ def write(
         known = layout_in(before if earlier else None)
         written = {uri: size for uri, size in _files_of(source).items() if uri not in earlier}
         wanted = size if files is None else mean_size(written.values())
-        recorded = {RECORDED_SIZE: wanted, **_layout_record(layout, known, sorted(written))}
+        same = known if layout_name(known) == str(layout) else layout.to_json()
+        recorded = {RECORDED_SIZE: wanted, **with_writes(same, sorted(written))}
     if indexes:
         create_refresh.create(source, indexes, recorded)
         return Dataset(source)
@@ -327,11 +328,6 @@ def _overwrite_mode(frame: DataFrame, options: Mapping[str, Any]) -> str:
     given = {name.lower(): value for name, value in options.items()}
     name = "partitionOverwriteMode"
     return str(given.get(name.lower()) or frame.sparkSession.conf.get(f"spark.sql.sources.{name}")).lower()
-
-
-def _layout_record(layout: Layout, known: Mapping[str, Any], written: Sequence[str]) -> dict[str, Any]:
-    """The layout for the metadata, with the files that this and earlier writes have arranged by it."""
-    return with_writes(known if layout_name(known) == str(layout) else layout.to_json(), written)
 
 
 def _files_of(source: DatasetSource) -> dict[str, int]:

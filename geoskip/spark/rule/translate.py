@@ -106,7 +106,7 @@ class Translator:
         if "column" in node:
             return Column(self.names(quote_if_needed(node["column"])), type_name(node["type"]))
         children = tuple(map(self.predicate, node.get("children", ())))
-        if any(_is_collated(child) for child in children):
+        if any(sql_type(child.type).kind == "string collate" for child in children):
             return _of_collated(node, children)
         if "field" in node:
             return _field(children[0], node)
@@ -309,10 +309,6 @@ def _of_collated(node: Json, children: tuple[Predicate, ...]) -> Predicate:
     name = _COMPARISONS.get(kind) or node.get("name", kind)
     flags = tuple(node.get("args", ()))
     return Call(name, (*children, *values), f"collated {node['class']}", flags, type_name(node["type"]))
-
-
-def _is_collated(node: Predicate) -> bool:
-    return sql_type(node.type).kind == "string collate"
 
 
 def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:

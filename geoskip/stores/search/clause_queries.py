@@ -385,13 +385,10 @@ def _of_one_index(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQ
     if not isinstance(first, FileClause):
         return None
     field = next((fields.get(name) for name, _ in first.columns()), None)
-    keys = None if field is None else _unit_keys_of(first, field)
+    if field is None:
+        return None
+    keys = next((units(first, field) for entries, _, units in _KINDS if entries(field.entry) is not None), None)
     return None if keys is None else keys.translate(condition_of(clause, keys.table))
-
-
-def _unit_keys_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
-    """The keys that a clause with a condition compares."""
-    return next((units(clause, field) for fields, _, units in _KINDS if fields(field.entry) is not None), None)
 
 
 _KINDS: tuple[
