@@ -132,23 +132,18 @@ class Arrangement:
         """True if ties are needed to assign rows to files."""
         return self.cuts.needs_ties
 
-    def keys(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Return an int64 key for each row, ascending in the order of the layout.
-
-        In a lexical order, rows between two sampled rows have equal keys; in a k-d tree, rows are ordered by leaf
-        first.
-        """
-        return pa.array(self.keys_and_files(columns)[0])
-
-    def files_of(
+    def keys_and_files(
         self,
         columns: Sequence[pa.Array],
         *,
         ties: Ints | None = None,
         groups: Ints | None = None,
         turns: Ints | None = None,
-    ) -> Ints:
-        """Return the number of each row's file, from 0.
+    ) -> tuple[Ints, Ints]:
+        """Return the key of each row, and the number of its file, from 0.
+
+        Keys are int64 and ascend in the order of the layout. In a lexical order, rows between two sampled rows have
+        equal keys; in a k-d tree, rows are ordered by leaf first.
 
         Parameters
         ----------
@@ -159,23 +154,6 @@ class Arrangement:
             file.
         turns
             Counters from ``cuts.new_turns()``, shared by the calls of one task.
-        """
-        return self.keys_and_files(columns, ties=ties, groups=groups, turns=turns)[1]
-
-    def keys_and_files(
-        self,
-        columns: Sequence[pa.Array],
-        *,
-        ties: Ints | None = None,
-        groups: Ints | None = None,
-        turns: Ints | None = None,
-    ) -> tuple[Ints, Ints]:
-        """Return the key of each row, and the number of its file.
-
-        Parameters
-        ----------
-        columns, ties, groups, turns
-            As for :meth:`files_of`.
         """
         ranks = self._ranks(dimensions(columns, self.are_geometries))
         rows = ranks.shape[1]

@@ -78,13 +78,13 @@ def clauses(scan: Scan) -> Markup | None:
     return element("ul", *items, class_="clauses")
 
 
-def tree(scan: Scan, *, is_open: bool = True) -> list[Markup]:
+def tree(scan: Scan) -> list[Markup]:
     """The predicate with the share of the files that each of its vertices alone would skip."""
     shares = scan.vertices()[:_MOST_TREES]
-    return [element("ul", _vertex(share, is_open), class_="tree") for share in shares]
+    return [element("ul", _vertex(share), class_="tree") for share in shares]
 
 
-def _vertex(share: VertexShare, is_open: bool) -> Markup:
+def _vertex(share: VertexShare) -> Markup:
     if share.below:
         served: str | None = None
     else:
@@ -108,8 +108,8 @@ def _vertex(share: VertexShare, is_open: bool) -> Markup:
     shown = list(compress(share.below, is_told)) or share.below
     left = len(shown) - _MOST_BELOW
     more = element("li", f"and {left:,} more", class_="muted") if left > 0 else None
-    below = element("ul", *(_vertex(each, is_open) for each in shown[:_MOST_BELOW]), more)
-    return element("li", element("details", element("summary", row), below, open=is_open))
+    below = element("ul", *(_vertex(each) for each in shown[:_MOST_BELOW]), more)
+    return element("li", element("details", element("summary", row), below, open=True))
 
 
 def reasons(texts: Iterable[str], lost: Iterable[str] = ()) -> Markup | None:

@@ -228,7 +228,7 @@ def simulate_layout(rows: SampledRows, files: int, seed: int = 0) -> SimulatedLa
         If an index cannot be collected from any file; the message has its name.
     """
     arrangement = Arrangement.fit(rows.layout, rows.ordering, min(files, rows.rows), groups=rows.groups)
-    numbers = arrangement.files_of(rows.ordering, groups=rows.groups)
+    _, numbers = arrangement.keys_and_files(rows.ordering, groups=rows.groups)
     everything = np.ones(rows.rows, dtype=bool)
     parts = [everything]
     if rows.share < 1:

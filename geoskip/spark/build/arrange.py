@@ -284,8 +284,8 @@ def rows_in_order(
     if not sample.num_rows:
         return sample.select(sample.column_names[used:])
     values = arrow_values(columns.types, sample.columns[1:used], sample.column(0).to_numpy())
-    keys = Arrangement.fit(layout, values, 1).keys(values)
-    return sample.select(sample.column_names[used:]).take(pc.array_sort_indices(keys))
+    keys, _ = Arrangement.fit(layout, values, 1).keys_and_files(values)
+    return sample.select(sample.column_names[used:]).take(pc.array_sort_indices(pa.array(keys)))
 
 
 def parquet_bytes(frame: DataFrame, rows: pa.Table, codec: str | None = None) -> int:

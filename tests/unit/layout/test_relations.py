@@ -50,7 +50,7 @@ def coded(workload: LayoutWorkload) -> Ints:
 @cache
 def files_in(workload: LayoutWorkload, kind: type[Layout]) -> Ints:
     columns = [column.combine_chunks() for column in rows_of(workload).columns]
-    return Arrangement.fit(kind(*workload.columns), columns, FILES).files_of(columns)
+    return Arrangement.fit(kind(*workload.columns), columns, FILES).keys_and_files(columns)[1]
 
 
 def reads(workload: LayoutWorkload, files: Ints, kind: str) -> float:
