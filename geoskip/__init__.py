@@ -13,7 +13,7 @@ Imports point downwards only; import-linter checks it.
 * ``predicates``, ``types``, ``clauses``: the condition of a query as a tree, Spark's types, and boolean conditions on
   the metadata of one file. ``geometry``, ``metrics`` and ``evaluation`` handle shapes, distances and single values.
 * ``conditions``: comparisons in clauses as data, which numpy evaluates, and which are printed and translated for search
-  servers.
+  servers and Arrow.
 * ``registry``: declarations about functions, bound to implementations; ``fingerprint`` identifies functions.
 * ``bounds``, ``rewrite``, ``indexes``: intervals of expressions in every file, rules that rewrite conditions, and the
   index types with their summaries and clauses.

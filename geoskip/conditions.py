@@ -9,9 +9,9 @@ a clause keeps:
 * :class:`AllOf`, :class:`AnyOf` and :class:`Negation` combine conditions;
 * :class:`Refine` calls a function on the units that satisfy a necessary condition.
 
-The same condition is evaluated by numpy (:func:`evaluate`), printed (``str``), and translated into a query of a search
-server (:mod:`geoskip.stores.search.clause_queries`), which omits the functions of :class:`Refine` and uses
-:func:`necessary` conditions, which keep more units.
+The same condition is evaluated by numpy (:func:`evaluate`), printed (``str``), and translated: into a query of a search
+server (:mod:`geoskip.stores.search.clause_queries`) and into an expression of Arrow (:func:`expression_of`).
+Translations omit the functions of :class:`Refine` and use :func:`necessary` conditions, which keep more units.
 
 Null in a column means unknown: it neither satisfies nor fails a comparison, and the unit is kept. So a null lower or
 upper bound means that the values are unbounded on that side.
@@ -390,3 +390,35 @@ def _has_some_value(condition: SomeValue, low: Any, high: Any) -> bool:
     if condition.equal:
         return (low is None or high is None or low == high) and (known is None or known in values[at : at + 1])
     return at < len(values) and (high is None or values[at] <= high)
+
+
+def expression_of(condition: Condition, field: Callable[[str], pc.Expression] = pc.field) -> pc.Expression:
+    """Return the necessary condition as an Arrow expression, for datasets and tables with these columns.
+
+    Parameters
+    ----------
+    condition : Condition
+        A condition; functions of :class:`Refine` are left out.
+    field : Callable
+        The expression of a column.
+
+    >>> expression_of(Compare("low", "<=", 5)).equals((pc.field("low") <= 5) | pc.field("low").is_null())
+    True
+    """
+    return _expression(necessary(condition), field, True)
+
+
+def _expression(condition: Condition, field: Callable[[str], pc.Expression], unknown: bool) -> pc.Expression:
+    match condition:
+        case Compare(column, op, value):
+            found = OPERATORS[op](field(column), pa.scalar(value))
+            return found | field(column).is_null() if unknown else found & field(column).is_valid()
+        case Among() | SomeValue():
+            return _expression(condition.comparisons(), field, unknown)
+        case Negation(part):
+            return ~_expression(part, field, not unknown)
+    if not isinstance(condition, AllOf | AnyOf):
+        raise TypeError(f"{condition!r} is no condition on columns")
+    every = isinstance(condition, AllOf)
+    parts = (_expression(part, field, unknown) for part in condition.parts)
+    return reduce(operator.and_ if every else operator.or_, parts, pc.scalar(every))

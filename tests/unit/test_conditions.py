@@ -1,4 +1,4 @@
-"""Conditions: numpy and three-valued logic agree on which units are kept."""
+"""Conditions: numpy, Arrow and three-valued logic agree on which units are kept."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from geoskip.conditions import (
     all_hold,
     any_holds,
     evaluate,
+    expression_of,
     is_exact,
     necessary,
 )
@@ -92,13 +93,18 @@ _ROWS = st.lists(st.tuples(st.integers(0, 6) | st.none(), st.integers(0, 6) | st
 
 
 @given(condition=_CONDITIONS, rows=_ROWS)
-def test_what_is_true_or_unknown_is_kept(condition: Condition, rows: list[tuple[int | None, int | None]]) -> None:
+def test_numpy_and_arrow_keep_what_is_true_or_unknown(
+    condition: Condition, rows: list[tuple[int | None, int | None]]
+) -> None:
     columns = {name: pa.array([row[place] for row in rows], pa.int64()) for place, name in enumerate(("low", "high"))}
     table = pa.table(columns)
     truths = [_truth(condition, row) for row in table.to_pylist()]
     kept = evaluate(condition, _Table(table)).tolist()
+    numbered = table.append_column("n", pa.array(range(len(rows))))
+    by_arrow = set(numbered.filter(expression_of(condition))["n"].to_pylist())
     for number, truth in enumerate(truths):  # where comparisons of null contradict, more may be kept
         assert kept[number] or truth is False
+        assert (number in by_arrow) == kept[number]
         assert kept[number] is not True or truth is not False or None in rows[number]
 
 
