@@ -129,10 +129,6 @@ def _text(data: object, depth: int) -> str:
     return value
 
 
-def _optional_text(data: object, depth: int) -> str | None:
-    return None if data is None else _text(data, depth)
-
-
 def _truth(data: object, depth: int) -> bool:
     if not isinstance(data, bool):
         raise MetadataError(f"true or false expected, got {_short(data)}")
@@ -158,7 +154,7 @@ def _several(read: Callable[[object, int], Any]) -> Callable[[object, int], tupl
 _READERS: Mapping[str, Callable[[object, int], Any]] = {  # by the annotation of a node's field
     "value": lambda data, depth: value_from_json(data),
     "str": _text,
-    "str | None": _optional_text,
+    "str | None": lambda data, depth: None if data is None else _text(data, depth),
     "bool": _truth,
     "Predicate": _decode,
     "tuple[Predicate, ...]": _several(_decode),

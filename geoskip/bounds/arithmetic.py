@@ -64,11 +64,6 @@ def constant(value: Any, kind: SqlType) -> Interval:
 # --- sums, differences, products, quotients ---------------------------------------------------------------------------
 
 
-def operand_type(literal: Literal, result: SqlType) -> SqlType:
-    """Return the type of a literal as an operand of arithmetic with this result type."""
-    return sql_type(literal.type) if result.is_decimal else result
-
-
 def is_operand(side: Predicate, result: SqlType) -> bool:
     """True if an operand's type fits the result type, and a literal is a finite number."""
     if not isinstance(side, Literal):

@@ -26,7 +26,6 @@ from geoskip.bounds.arithmetic import (
     fit,
     is_operand,
     of_kind,
-    operand_type,
     round_reals,
     square,
     square_root,
@@ -135,7 +134,8 @@ def _corners(sign: str, kind: SqlType, left: Predicate, right: Predicate) -> Tra
     operands = tuple(side for side in sides if not isinstance(side, Literal))
     if not operands or not all(is_operand(side, kind) for side in sides):
         return None
-    values = [(physical(s.value), operand_type(s, kind)) if isinstance(s, Literal) else None for s in sides]
+    types = [sql_type(side.type) if kind.is_decimal else kind for side in sides]
+    values = [(physical(s.value), of) if isinstance(s, Literal) else None for s, of in zip(sides, types, strict=True)]
 
     def take(*intervals: Interval) -> Interval:
         given = iter(intervals)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from geoskip.engines.folder_listing import FOLDER
 from geoskip.engines.index_texts import TextBinder
@@ -34,7 +33,7 @@ from geoskip.errors import (
 )
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.lifecycle.log import latest
-from geoskip.lifecycle.refresh import BuildResult, Listing, difference
+from geoskip.lifecycle.refresh import BuildResult, Listing, change_of
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Column, walk
 from geoskip.registry.installed import load_mappings
@@ -240,10 +239,7 @@ class ParquetData:
         if not self._is_new:
             self.state = state_of(self.source.paths)
         self._is_new = False
-        uris, sizes, times, _ = self.state.files.columns
-        prefix = self.root.rstrip("/") + "/"
-        below_root = pc.utf8_slice_codeunits(uris, len(prefix))
-        return Listing(pc.if_else(pc.starts_with(uris, prefix), below_root, uris), sizes, times)
+        return Listing.below(self.root, *self.state.files.columns[:3])
 
     def etags(self, paths: Sequence[str]) -> list[str | None]:
         """The entity tags of files now."""
@@ -265,14 +261,7 @@ class ParquetData:
             return error
         except InvalidSpecificationError as error:
             return str(error)
-        same = old.index.bound == new.index.bound
-        if same and all(new.depends.get(name) == value for name, value in old.depends.items()):
-            return None
-        return difference(old, new)
-
-    def readers(self) -> Mapping[str, str]:
-        """Readers of the data of each index so far."""
-        return {name: " and ".join(sorted(names)) for name, names in self.built.readers.items()}
+        return change_of(old, new)
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         """Collect the summaries of some files."""
@@ -285,7 +274,7 @@ class ParquetData:
             lambda: state_of(self.source.paths).files,
         )
         self.built += rows
-        return BuildResult(rows.rows, rows.excluded, self.readers())
+        return BuildResult(rows.rows, rows.excluded, self.built.reader_texts())
 
     def _uri(self, path: str) -> str:
         return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"

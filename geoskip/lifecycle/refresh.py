@@ -50,6 +50,13 @@ class Listing(NamedTuple):
     size: pa.Array
     mtime: pa.Array
 
+    @classmethod
+    def below(cls, root: str, uris: pa.Array, sizes: pa.Array, mtimes: pa.Array) -> Listing:
+        """Files given by their URIs; those that are not below the root keep them as paths."""
+        prefix = root.rstrip("/") + "/"
+        paths = pc.utf8_slice_codeunits(uris, len(prefix))
+        return cls(pc.if_else(pc.starts_with(uris, prefix), paths, uris), sizes, mtimes)
+
     def files(self) -> list[Key]:
         """The files, each with its fingerprint."""
         return list(zip(*(column.to_pylist() for column in self), strict=True))
@@ -109,6 +116,12 @@ def difference(one: IndexEntry, other: IndexEntry, first: str = "then", second: 
     if retyped := [(name, kind, kinds[name]) for name, kind in one.columns if kinds.get(name, kind) != kind]:
         return "; ".join(f"{name} was {mine} {first}, {theirs} {second}" for name, mine, theirs in retyped)
     return "its expression, a setting in it or a function has changed"
+
+
+def change_of(old: IndexEntry, new: IndexEntry) -> str | None:
+    """The reason why a build would create other summaries than the old entry's, or None."""
+    same = old.index.bound == new.index.bound and all(new.depends.get(n) == value for n, value in old.depends.items())
+    return None if same else difference(old, new)
 
 
 def means_the_same(one: IndexEntry, other: IndexEntry) -> bool:

@@ -60,9 +60,6 @@ class BuildAccess(DatasetAccess, Protocol):
     def may_have_grown(self) -> bool:
         """Test whether files may have been added since the listing."""
 
-    def readers(self) -> Mapping[str, str]:
-        """Readers of the data of each index so far."""
-
 
 def create_indexes(
     data: BuildAccess,
@@ -331,7 +328,7 @@ def report_on(snapshot: Snapshot, data: BuildAccess, started: float) -> BuildRep
     notes = {e.name: e.index.build_note(pa.chunked_array([snapshot.files.column(e.name)])) for e in remarking}
     return BuildReport(
         indexes=tuple(entry.name for entry in entries),
-        readers=data.readers(),
+        readers=data.built.reader_texts(),
         files=snapshot.header.files,
         rows=pc.sum(snapshot.files.column("rows")).as_py() or 0,
         bytes=pc.sum(snapshot.files.column("size")).as_py() or 0,

@@ -46,6 +46,10 @@ class BuiltRows:
             {**self.failures, **other.failures},
         )
 
+    def reader_texts(self) -> dict[str, str]:
+        """The readers of each index's data, as one text."""
+        return {name: " and ".join(sorted(names)) for name, names in self.readers.items()}
+
     def incomplete(self) -> dict[str, str]:
         """Indexes without summaries of some files, with the first reason."""
         return {

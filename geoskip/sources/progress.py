@@ -29,7 +29,7 @@ def progress_display(title: str, parts: str) -> Iterator[Show]:
             yield lambda finished, total: handle.update({"text/plain": _line(title, finished, total, parts)}, raw=True)
         finally:
             handle.update({"text/plain": ""}, raw=True)
-    elif has_bars():
+    elif sys.stderr.isatty() and find_spec("rich") is not None:
         with _bars.bar(title, parts) as show:
             yield show
     else:
@@ -59,11 +59,6 @@ def delayed_progress(title: str, parts: str, total: int) -> Iterator[Callable[[i
                 show(finished, total)
 
         yield advance
-
-
-def has_bars() -> bool:
-    """Test whether progress is shown as bars: standard error is a terminal, and rich is installed."""
-    return sys.stderr.isatty() and find_spec("rich") is not None
 
 
 class _Bars:

@@ -95,7 +95,8 @@ class _SampledValues(Index):
     def collect(self, *values: pa.Array) -> Summary | None:
         step = max(1, -(-len(values[0]) // self.rows))
         rows = pa.array(range(0, len(values[0]), step), pa.int64())
-        taken = [_decode_dictionary(value.take(rows)) for value in values]
+        taken = [value.take(rows) for value in values]
+        taken = [value.dictionary_decode() if pa.types.is_dictionary(value.type) else value for value in taken]
         return {"batches": [pa.RecordBatch.from_arrays(taken, [str(number) for number in range(len(taken))])]}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
@@ -103,10 +104,6 @@ class _SampledValues(Index):
 
     def clause(self, node: Any) -> None:
         return None
-
-
-def _decode_dictionary(values: pa.Array) -> pa.Array:
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _sampled_files(files: Sequence[ListedFile]) -> list[ListedFile]:

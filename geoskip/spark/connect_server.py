@@ -41,9 +41,10 @@ def connect_server(spark: SparkSession) -> str:
     try:
         loader.classForName(_SERVICE, True, False)
     except Py4JJavaError:
+        scala = "2.12" if spark.version.startswith("3.") else "2.13"
         raise EnvironmentProblem(
             f"Spark {spark.version} has no server of Spark Connect on its class path; give the session "
-            f"spark.jars.packages=org.apache.spark:spark-connect_{_scala(spark)}:{spark.version}"
+            f"spark.jars.packages=org.apache.spark:spark-connect_{scala}:{spark.version}"
         ) from None
     service = getattr(getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$")
     if not service.started():
@@ -57,7 +58,3 @@ def connect_server(spark: SparkSession) -> str:
                 f"0 for a free one, in {_PORT} before the session is made"
             ) from error
     return f"sc://localhost:{service.localPort()}"
-
-
-def _scala(spark: SparkSession) -> str:
-    return "2.12" if spark.version.startswith("3.") else "2.13"

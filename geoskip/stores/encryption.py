@@ -259,7 +259,8 @@ class Vault:
                     lists[member].append(entry)
                 else:
                     name = entry["name"]
-                    tokens[name] = self._token(key, name)
+                    digest = hmac.new(self.data_key(key), name.encode(), hashlib.sha256)  # the same in every snapshot
+                    tokens[name] = digest.hexdigest()[:32]
                     text = encrypt(self.data_key(key), json.dumps(entry).encode("ascii"), tokens[name].encode())
                     lists[member].append({"key": key.id, "token": tokens[name], "sealed": _text(text)})
         rest = {member: value for member, value in data.items() if member not in _LISTS}
@@ -332,10 +333,6 @@ class Vault:
         with self._lock:
             self._clear[id] = data_key
         return DataKey(id, master, text)
-
-    def _token(self, key: DataKey, name: str) -> str:
-        """A token for the name of a sealed index; the same in every snapshot."""
-        return hmac.new(self.data_key(key), name.encode(), hashlib.sha256).hexdigest()[:32]
 
     def factory(self, protection: SnapshotProtection) -> Any:
         """The factory of pyarrow's encryption properties, for parts under these data keys."""

@@ -308,7 +308,8 @@ def _bins(low: Floats, high: Floats, least: float, unit: float) -> NDArray[np.in
 def _regions(ends: Ends, most: int) -> list[_Region]:
     centre = ends[2:] - ends[:2]
     regions = [_region(ends, np.argsort(centre, axis=1))]
-    total = _cost(ends.max(axis=1))
+    whole = ends.max(axis=1)
+    total = float((whole[0] + whole[2] + 1) * (whole[1] + whole[3] + 1))
     while len(regions) < most:
         at = max(range(len(regions)), key=lambda number: regions[number].saving)
         region = regions[at]
@@ -320,10 +321,6 @@ def _regions(ends: Ends, most: int) -> list[_Region]:
             _Region(order) if last else _region(ends, order) for order in _parts(region, ends.shape[1])
         ]
     return regions
-
-
-def _cost(whole: NDArray[np.float64]) -> float:
-    return float((whole[0] + whole[2] + 1) * (whole[1] + whole[3] + 1))
 
 
 def _region(ends: Ends, order: Rows) -> _Region:

@@ -250,10 +250,6 @@ def subject(node: Predicate) -> Predicate | None:
     return None
 
 
-def is_of_null(node: Predicate) -> bool:
-    return isinstance(node.child if isinstance(node, Not) else node, IsNull)
-
-
 def _range(op: str, number: float) -> tuple[float, float]:
     """Return the closed range of distances that satisfy a comparison with a number."""
     if op in ("<", "<="):

@@ -42,7 +42,7 @@ from geoskip.codec import value_from_json, value_to_json
 from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, index
 from geoskip.indexes.file_statistics import FileStatistics, field_of, json_texts
-from geoskip.indexes.metricdist.clauses import Distance, HasNullDistance, is_of_null, subject
+from geoskip.indexes.metricdist.clauses import Distance, HasNullDistance, subject
 from geoskip.indexes.metricdist.summaries import Pivots, choose, collect, counter_example, merge, summary_type
 from geoskip.metrics import Metric, UserMetric
 from geoskip.metrics.strings import Hamming, Levenshtein
@@ -240,7 +240,8 @@ class MetricDist(Index):
 
     def _declared_clause(self, node: Predicate, metric: UserMetric) -> Clause | None:
         called = subject(node)
-        if not isinstance(called, Call) or not self._is_own_call(called) or is_of_null(node):
+        is_null_test = isinstance(node.child if isinstance(node, Not) else node, IsNull)
+        if not isinstance(called, Call) or not self._is_own_call(called) or is_null_test:
             return None
         half = len(self.bound)
         for rows, others in ((called.args[:half], called.args[half:]), (called.args[half:], called.args[:half])):

@@ -89,7 +89,8 @@ def candidates_for(dataset: Dataset, state: SourceState, asked: Sequence[AskedQu
 
     Raises InvalidSpecificationError if no index could support any query, with the reason for each.
     """
-    conditions = [list(dict.fromkeys(p for scan in query.scans for p in _conditions(scan))) for query in asked]
+    scans = [[scan.predicates_over()[:_MOST_VECTORS] for scan in query.scans if scan.condition] for query in asked]
+    conditions = [list(dict.fromkeys(itertools.chain.from_iterable(of_query))) for of_query in scans]
     found = index_candidates(dict.fromkeys(itertools.chain.from_iterable(conditions)))
     snapshot = latest(dataset.store)
     existing = {_canonical_key(entry.index) for entry in snapshot.header.entries} if snapshot is not None else set()
@@ -107,10 +108,6 @@ def candidates_for(dataset: Dataset, state: SourceState, asked: Sequence[AskedQu
     names = {entry.name for entry in (*entries, *(snapshot.header.entries if snapshot is not None else ()))}
     together = tuple(group for group in found.together if names.issuperset(group))
     return Candidates(tuple(entries), together, tuple(unserved))
-
-
-def _conditions(scan: ScanCondition) -> Sequence[Predicate]:
-    return scan.predicates_over()[:_MOST_VECTORS] if scan.condition else ()
 
 
 def _why_unserved(

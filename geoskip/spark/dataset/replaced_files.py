@@ -44,7 +44,11 @@ def remove_replaced(source: DatasetSource, retain: timedelta) -> tuple[str, ...]
             break
     due = [(root, journal) for root, journal in journals if age(str(journal.get("when"))) >= retain.total_seconds()]
     for _, journal in due:
-        _check_unused(source, str(journal["from"]), used)
+        if reading := [folder for folder in used if is_below(folder, [str(journal["from"])])]:
+            raise ConflictError(
+                f"{source.name} still reads {reading[0]}, as after a rewrite that was interrupted: rewrite() it once "
+                "more, then remove what that has replaced"
+            )
         _check_known(source, journal)
     removed = []
     for root, journal in reversed(due):  # oldest first, since later journals refer to earlier folders
@@ -52,14 +56,6 @@ def remove_replaced(source: DatasetSource, retain: timedelta) -> tuple[str, ...]
         folder_at(root).delete(JOURNAL)
         removed.append(str(journal["from"]))
     return tuple(removed)
-
-
-def _check_unused(source: DatasetSource, old: str, used: set[str]) -> None:
-    if reading := [folder for folder in used if is_below(folder, [old])]:
-        raise ConflictError(
-            f"{source.name} still reads {reading[0]}, as after a rewrite that was interrupted: rewrite() it once more, "
-            "then remove what that has replaced"
-        )
 
 
 def _check_known(source: DatasetSource, journal: dict[str, Any]) -> None:

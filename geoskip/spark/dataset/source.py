@@ -32,7 +32,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
-from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_the_same
+from geoskip.lifecycle.refresh import BuildResult, Listing, change_of, means_the_same
 from geoskip.metadata import Header, IndexEntry
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.built_rows import BuiltRows
@@ -361,10 +361,7 @@ class SparkData:
         if not self._is_new:
             self.state = self.source.relist(self.state)
         self._is_new = False
-        uris, sizes, times, _ = self.state.files.columns
-        prefix = self.root.rstrip("/") + "/"
-        below_root = pc.utf8_slice_codeunits(uris, len(prefix))
-        return Listing(pc.if_else(pc.starts_with(uris, prefix), below_root, uris), sizes, times)
+        return Listing.below(self.root, *self.state.files.columns[:3])
 
     def etags(self, paths: Sequence[str]) -> list[str | None]:
         if self.state.relation.table:  # files of a table format never change
@@ -409,16 +406,12 @@ class SparkData:
             now = bind(java(self.source.spark), self.state.frame, self.state.relation, [old.index for old in entries])
         except InvalidSpecificationError as error:
             return [str(error)] if len(entries) == 1 else [why for old in entries for why in self._changes([old])]
-        return [None if _is_as_it_was(o, n) else difference(o, n) for o, n in zip(entries, now, strict=True)]
+        return list(map(change_of, entries, now))
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         built = build(self.state, entries, self.state.files.select(map(self._uri, paths)))
         self.built += built
-        return BuildResult(built.rows, built.excluded, _reader_texts(built.readers))
-
-    def readers(self) -> Mapping[str, str]:
-        """The readers used so far, by index."""
-        return _reader_texts(self.built.readers)
+        return BuildResult(built.rows, built.excluded, built.reader_texts())
 
     def _uri(self, path: str) -> str:
         return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
@@ -428,13 +421,3 @@ def _is_gone(uri: str) -> bool:
     """Test whether a local file is gone; False for other file systems, on which a test is expensive."""
     path = local_path(uri)
     return path is not None and not os.path.lexists(path)
-
-
-def _is_as_it_was(old: IndexEntry, new: IndexEntry) -> bool:
-    """Test whether a build would create the same index now, with at least the same dependencies."""
-    return old.index.bound == new.index.bound and all(new.depends.get(n) == value for n, value in old.depends.items())
-
-
-def _reader_texts(readers: Mapping[str, set[str]]) -> dict[str, str]:
-    """Names of the readers as one text, by index."""
-    return {name: " and ".join(sorted(names)) for name, names in readers.items()}

@@ -198,7 +198,8 @@ def is_settled(index: Index) -> bool:
 def has_rules_of_others(predicates: Iterable[Predicate], registry: Registry) -> bool:
     """True if users' mappings, constant functions or denotations apply to calls in these predicates."""
     calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))
-    return not all(_is_own(rule) for call in calls for rule in _rules(registry, call))
+    modules = (str(getattr(rule, "__module__", "")) for call in calls for rule in _rules(registry, call))
+    return not all(module.partition(".")[0] in _OWN for module in modules)
 
 
 def _is_of_catalyst(node: Json) -> bool:
@@ -225,10 +226,6 @@ def _rules(registry: Registry, call: Call) -> Iterator[Any]:
     yield from (mapping.rule for mapping in registry.rules_of(call))
     yield from (constant.evaluate for constant in registry.constants_of(call))
     yield from (denotation.meaning for denotation in registry.denotations_of(call))
-
-
-def _is_own(rule: Any) -> bool:
-    return str(getattr(rule, "__module__", "")).partition(".")[0] in _OWN
 
 
 def lost_rows(decisions: Sequence[Decision], roots: Sequence[str], lost: Sequence[Mapping[str, Any]]) -> list[str]:
