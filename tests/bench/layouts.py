@@ -105,10 +105,6 @@ class WrittenWorkload:
             pq.write_table(self.rows.slice(start, -(-len(self.rows) // 4)), source / f"part-{number}.parquet")
         return self.spark.read.parquet(str(source))
 
-    @property
-    def source_bytes(self) -> int:
-        return sum(path.stat().st_size for path in (self.place / "source").glob("*.parquet"))
-
     def write(self, name: str) -> None:
         """Write the rows in the layout of a name, and keep the bounds of its files."""
         paths = _WRITERS[name](self)

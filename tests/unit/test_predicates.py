@@ -17,7 +17,6 @@ from tests.support.strategies import examples, predicates, worlds
 
 A, B = p.Column("a", "int"), p.Column("b", "boolean")
 ONE, TWO, NULL = p.Literal(1, "int"), p.Literal(2, "int"), p.Literal(None)
-F_OF_A = p.Call("f", (A,), type="boolean")
 IS_A = p.Comparison("=", A, ONE)
 
 

@@ -30,9 +30,9 @@ from geoskip.spark.dataset import create_refresh, verify
 from geoskip.spark.dataset.auto_refresh import RefreshThread
 from geoskip.spark.dataset.create_refresh import ENGINE
 from geoskip.spark.dataset.file_ranges import report_layout
-from geoskip.spark.dataset.replaced_files import remove_replaced
 from geoskip.spark.dataset.rewrite_choice import file_target
 from geoskip.spark.dataset.rewrite_files import RewriteReport, rewrite
+from geoskip.spark.dataset.rewrite_folders import remove_replaced
 from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData
 from geoskip.spark.session import check_session, java, known
 from geoskip.spark.statistics_function import statistics_frame

@@ -3,7 +3,8 @@
 A rewrite creates its files in a folder beside the dataset with a name that begins with ``_geoskip-rewrite-``, which
 Spark's readers of the parent folder ignore. A *journal* in it records the process, the folder that is rewritten and its
 files. The complete folder gets its final name by one rename and keeps the journal. Leftovers of dead processes are
-removed by the next rewrite: incomplete folders, and complete ones to which a table was not switched.
+removed by the next rewrite: incomplete folders, and complete ones to which a table was not switched. Replaced files
+stay until :func:`remove_replaced`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from geoskip.errors import ConflictError, GeoskipError, MetadataError, StoreError
+from geoskip.errors import ConflictError, DatasetNotFoundError, GeoskipError, MetadataError, StoreError
 from geoskip.lifecycle.log import age, is_dead, now, person_of, who
 from geoskip.report import count_of
-from geoskip.sources.listed_files import ListedFile
+from geoskip.sources.listed_files import ListedFile, is_below
 from geoskip.sources.progress import delayed_progress
-from geoskip.spark.build.listing import resolve_path
+from geoskip.spark.build.listing import listing, resolve_path
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.catalog import FOLDER as METADATA
+from geoskip.spark.dataset.source import DatasetSource
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores.log_files import LocalFolder, local_path
 
@@ -334,3 +336,73 @@ def _prune(folder: str, root: str) -> None:
             return
         folder_at(parent).delete(name)
         folder = parent
+
+
+# --- removal of replaced files ----------------------------------------------------------------------------------------
+
+
+def remove_replaced(source: DatasetSource, retain: timedelta) -> tuple[str, ...]:
+    """Remove the files that earlier rewrites of a dataset have replaced.
+
+    Parameters
+    ----------
+    source
+        The current dataset.
+    retain
+        The minimum age of a rewrite, so that readers of its old files have ended.
+
+    Returns
+    -------
+    tuple of str
+        The old folders with removed files.
+
+    Raises
+    ------
+    ConflictError
+        If a writer has since added files to an old folder; nothing is removed.
+    """
+    state = source.current_state()
+    used = {state.relation.root, *state.files.folders}
+    journals: list[tuple[str, dict[str, Any]]] = []
+    place: str | None = state.relation.root
+    while place is not None and (journal := journal_of(place)) is not None:
+        journals.append((place, journal))
+        place = str(journal.get("from") or "") or None
+        if place in {root for root, _ in journals}:
+            break
+    due = [(root, journal) for root, journal in journals if age(str(journal.get("when"))) >= retain.total_seconds()]
+    for _, journal in due:
+        if reading := [folder for folder in used if is_below(folder, [str(journal["from"])])]:
+            raise ConflictError(
+                f"{source.name} still reads {reading[0]}, as after a rewrite that was interrupted: rewrite() it once "
+                "more, then remove what that has replaced"
+            )
+        _check_known(source, journal)
+    removed = []
+    for root, journal in reversed(due):  # oldest first, since later journals refer to earlier folders
+        remove_files(str(journal["from"]), [uri for uri, *_ in journal["files"]])
+        folder_at(root).delete(JOURNAL)
+        removed.append(str(journal["from"]))
+    return tuple(removed)
+
+
+def _check_known(source: DatasetSource, journal: dict[str, Any]) -> None:
+    """Raise ConflictError if an old folder has files that the rewrite did not list."""
+    known = {(uri, size, mtime) for uri, size, mtime in [*journal["files"], *(journal.get("others") or ())]}
+    folders = sorted({uri.rpartition("/")[0] for uri, *_ in journal["files"]})
+    folders = [str(journal["from"]), *(each for each in folders if not is_below(each, [str(journal["from"])]))]
+    for folder in folders:
+        parent, _, name = folder.rpartition("/")
+        if not folder_at(parent).exists(name):
+            continue
+        try:
+            reader = source.spark.read.format("parquet").schema("_ int").option("recursiveFileLookup", "true")
+            found = listing(source.spark, reader.load(folder))
+        except DatasetNotFoundError:
+            continue
+        late = [file.uri for file in found if (file.uri, file.size, file.mtime) not in known]
+        if late:
+            raise ConflictError(
+                f"{late[0]} was written to {folder} after {source.name} was rewritten, and is not in the new folder; "
+                "nothing was removed: append its rows, as with dataset.append(spark.read.parquet(...)), and remove it"
+            )

@@ -23,8 +23,6 @@ from geoskip.predicates import Call, Cast, Column, Comparison, In, IsNull, Liter
 from tests.support.harness import COLUMNS, TYPES, array_of
 from udf_mappings import CATALYST
 
-FIRST_DAYS = [0, 365, 730]  # of 1970, 1971 and 1972
-
 
 @dataclass
 class Engine:
