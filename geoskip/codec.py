@@ -256,7 +256,7 @@ _VALUES: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def _check_nesting(data: bytes, most: int = 100) -> None:
+def _check_nesting(data: bytes) -> None:
     """Refuse WKB with deeply nested collections: the recursion in GEOS would crash the process."""
     position, open_parts = 0, [1]  # remaining geometries on each level
     while open_parts:
@@ -286,8 +286,8 @@ def _check_nesting(data: bytes, most: int = 100) -> None:
                 raise ValueError(f"a geometry of type {code}")
         except (struct.error, IndexError):
             raise ValueError("the end is missing") from None
-        if len(open_parts) > most:
-            raise ValueError(f"collections nested more than {most} levels deep")
+        if len(open_parts) > 100:
+            raise ValueError("collections nested more than 100 levels deep")
 
 
 def _short(data: object) -> str:

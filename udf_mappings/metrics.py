@@ -151,13 +151,13 @@ def _squares(node: Predicate, index: MetricDist) -> list[Offset | None] | None:
     if terms is None:
         return None
     parts, sums = terms
-    found = [_square(part, index, len(parts)) for part in parts]
+    found = [_square(part, index) for part in parts]
     if len(parts) > 1 and math.isfinite(sums):  # the sum of n squares may overflow
         return [None if o is None else replace(o, limit=min(o.limit, math.sqrt(sums))) for o in found]
     return found
 
 
-def _square(node: Predicate, index: MetricDist, count: int) -> Offset | None:
+def _square(node: Predicate, index: MetricDist) -> Offset | None:
     plain = uncast(node)
     match plain:
         case Call(_, (base, Literal(2.0))) if is_catalyst(plain, "Pow"):

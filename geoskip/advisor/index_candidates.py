@@ -126,7 +126,7 @@ def index_candidates(conditions: Iterable[Predicate]) -> IndexCandidates:
     for vertex in vertices:
         expressions = list(dict.fromkeys(_expressions(vertex)))
         columns = [node for node in expressions if isinstance(node, Column)]
-        served = admit(_of_columns(vertex, columns), vertex)
+        served = admit(_of_columns(columns), vertex)
         served += _one_order(admit, _pairs([node for node in expressions if _is_number(node)]), vertex)
         served += admit(_distances(vertex, expressions), vertex)
         direct = any(_is_direct(index) for index in served)
@@ -230,7 +230,7 @@ def _has_constants(call: Predicate) -> bool:
     return any(isinstance(node, Literal) for node in walk(call))
 
 
-def _of_columns(vertex: Predicate, columns: Sequence[Column]) -> Iterator[Index]:
+def _of_columns(columns: Sequence[Column]) -> Iterator[Index]:
     """Iterate over indexes on one column each, in several parameter choices."""
     for column in columns:
         if column.type == "geometry" or sql_type(column.type).kind == "binary":

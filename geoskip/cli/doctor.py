@@ -124,7 +124,7 @@ def _findings(path: str | None, metadata: MetadataOptions, spark: SparkOptions, 
     yield _temporary_folder()
     has_spark = find_spec("pyspark") is not None
     if has_spark:
-        yield from _catch_errors("Spark", lambda: _spark(metadata, spark, session))
+        yield from _catch_errors("Spark", lambda: _spark(spark, session))
     else:
         yield Finding(
             "warn",
@@ -192,7 +192,7 @@ def _mappings() -> Iterator[Finding]:
         yield Finding("ok", "mappings", "all installed ones are loaded")
 
 
-def _spark(metadata: MetadataOptions, spark: SparkOptions, session: bool) -> Iterator[Finding]:
+def _spark(spark: SparkOptions, session: bool) -> Iterator[Finding]:
     from geoskip.spark.session import java_problem
 
     yield Finding("ok", "pyspark", version("pyspark"))

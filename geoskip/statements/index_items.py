@@ -53,7 +53,7 @@ def _check_one(text: str, expression: Sequence[Token]) -> None:
     for place in range(1, len(expression) - 1):
         before, token, following = expression[place - 1 : place + 2]
         if before.is_name() and following.is_name() and _plain(token) in _types_by_name():
-            way_out = f"put a comma after {source_of(text, expression[: place + 1])}"
+            way_out = f"put a comma after {source_of(expression[: place + 1])}"
             raise error_at(text, following.span, f"expected ) or a comma, got {following}", way_out)
 
 
@@ -105,18 +105,18 @@ def _kind_of(text: str, name: Token, tokens: Sequence[Token]) -> type[Index]:
     if near:
         way_out = f"did you mean {near[0]}? The types are {_names()}"
     elif len(tokens) > 1 and _plain(tokens[0]) in known:
-        way_out = f"name the type after the expression, as in {source_of(text, tokens[1:])} {tokens[0]}"
+        way_out = f"name the type after the expression, as in {source_of(tokens[1:])} {tokens[0]}"
     else:
         shown = tokens[: tokens.index(name)] or tokens
-        way_out = f"name it after the expression, as in {source_of(text, shown)} MINMAX; the types are {_names()}"
+        way_out = f"name it after the expression, as in {source_of(shown)} MINMAX; the types are {_names()}"
     raise error_at(text, name.span, f"expected an index type, got {name}", way_out)
 
 
-def _expression(tokens: Sequence[Token], text: str = "") -> str:
+def _expression(tokens: Sequence[Token]) -> str:
     """SQL text of an expression; needless back-quotes around a name are removed."""
     if len(tokens) == 1 and tokens[0].kind == "quoted" and re.fullmatch(r"[A-Za-z_]\w*", tokens[0].name(), re.ASCII):
         return tokens[0].name()
-    return source_of(text, tokens)
+    return source_of(tokens)
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
@@ -164,10 +164,10 @@ class _Arguments:
             unset = [name for name in self.parameters if name not in self.values]
             if not unset:
                 takes = f"takes {_count(self.parameters, 'parameter')}"
-                raise self._error(f"{self.name} {takes}, got {source_of(self.text, part)}", part)
+                raise self._error(f"{self.name} {takes}, got {source_of(part)}", part)
             self._set(unset[0], _literal(self.text, part, f"the value of {unset[0]}", closing), part)
         else:
-            self.expressions.append(_expression(part, self.text))
+            self.expressions.append(_expression(part))
 
     def _parameter(self, token: Token) -> str:
         name = token.value.lower()
@@ -219,9 +219,7 @@ def _literal(text: str, tokens: Sequence[Token], expected: str, closing: Token) 
     reader = LiteralReader(text, [*tokens, end], 0)
     value = reader.value(expected)
     if reader.at < len(tokens):
-        raise error_at(
-            text, span_of(tokens), f"expected {expected} as a literal, got {source_of(text, tokens)}", _VALUES
-        )
+        raise error_at(text, span_of(tokens), f"expected {expected} as a literal, got {source_of(tokens)}", _VALUES)
     return value
 
 

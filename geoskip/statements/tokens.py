@@ -104,7 +104,7 @@ def tokenize(text: str) -> list[Token]:
     return [*tokens, Token("end", "", Span(end, end))]
 
 
-def source_of(text: str, tokens: Sequence[Token]) -> str:
+def source_of(tokens: Sequence[Token]) -> str:
     """Text of some tokens, with gaps and comments replaced by one space."""
     parts = [tokens[0].value]
     for before, token in pairwise(tokens):

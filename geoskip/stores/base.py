@@ -344,8 +344,8 @@ class MemoryStore(Store):
     kind = "memory"
     costs = "nothing a query, and its bytes in memory"
 
-    def __init__(self, name: str = "memory") -> None:
-        self.location = name
+    def __init__(self) -> None:
+        self.location = "memory"
         self._identity: str | None = None
         self._snapshots: dict[int, Snapshot] = {}
         self._operations: dict[int, dict[str, Any]] = {}
