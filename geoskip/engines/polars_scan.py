@@ -100,8 +100,8 @@ class _PolarsDataset:
         for file in paths or [os.path.join(self.found.root, name) for name, _ in self.found.unnameable]:
             first.setdefault(os.path.dirname(file), file)
         sample = list(first.values())
-        within = os.path.relpath(os.path.dirname(sample[0]), self.start)
-        self.partitions = path_keys(within) if os.path.isdir(self.start) else []
+        is_folder = os.path.isdir(self.start)
+        self.partitions = path_keys(os.path.relpath(os.path.dirname(sample[0]), self.start)) if is_folder else []
         self.above = [name for name in path_keys(self.start) if name not in self.partitions] if self.partitions else []
         return self._scan(sample, None).collect_schema()
 
