@@ -38,6 +38,9 @@ GLOBE = Envelope(-1e5, -90, 1e5, 90)
 
 _CORNERS_OF_A_CIRCLE = 180
 
+Cap = tuple[float, float, float]
+"""A spherical cap: longitude and latitude of its centre in degrees, and its angle in radians."""
+
 
 @dataclass(frozen=True)
 class Earth:
@@ -102,10 +105,12 @@ class _Globe(GeoClause):
 
 @dataclass(frozen=True)
 class GlobeComesWithin(_Globe):
-    """Some box is within a distance of a place, or some row is invalid."""
+    """Some box is within a distance of a place and meets all caps, or some row is invalid."""
+
+    caps: tuple[Cap, ...] = ()
 
     def where(self, table: Table) -> Condition:
-        near = self._near(table, self._windows(self._angle, table.scale), self._boxes_near)
+        near = self._near(table, self._windows(self._angle, table.scale), self._in_caps)
         globe = self.view.back(GLOBE, table.scale)
         off: Condition = NEVER
         if self.view.slack:
@@ -124,12 +129,22 @@ class GlobeComesWithin(_Globe):
 
         return ~np.asarray(units.compute_once(("on the globe", self.view), globe_mask))[places]
 
-    def _boxes_near(self, units: BoxUnits, places: Integers) -> Mask:
-        lower = lower_angle(self._centroid_boxes(units, places), self.longitude, self.latitude)
-        return np.asarray(lower - self._angular_slack(lower) <= self._angle)
+    def _in_caps(self, units: BoxUnits, places: Integers) -> Mask:
+        boxes = self._centroid_boxes(units, places)
+        near = self._in_cap(boxes, (self.longitude, self.latitude, self._angle))
+        for cap in self.caps:
+            near[near] = self._in_cap(boxes.take(near), cap)
+        return near
+
+    def _in_cap(self, boxes: Boxes, cap: Cap) -> Mask:
+        """Mark boxes that meet a cap."""
+        longitude, latitude, angle = cap
+        lower = lower_angle(boxes, longitude, latitude)
+        return np.asarray(lower - self._angular_slack(lower) <= angle)
 
     def __str__(self) -> str:
-        return f"{self.index}: a box comes within {self._place()}"
+        sides = f", and within its {len(self.caps)} sides" if self.caps else ""
+        return f"{self.index}: a box comes within {self._place()}{sides}"
 
 
 @dataclass(frozen=True)

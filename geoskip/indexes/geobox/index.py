@@ -60,13 +60,13 @@ from geoskip.indexes.geobox.collect import (
     merge,
 )
 from geoskip.indexes.geobox.computed import computed_clause
-from geoskip.indexes.geobox.globe import Earth, GlobeComesWithin, GlobeGoesBeyond
+from geoskip.indexes.geobox.globe import Cap, Earth, GlobeComesWithin, GlobeGoesBeyond
 from geoskip.indexes.geobox.units import UnitSort
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
 from geoskip.types import sql_type
 
-__all__ = ["Earth", "GeoBox", "GeometryThroughIndex"]
+__all__ = ["Cap", "Earth", "GeoBox", "GeometryThroughIndex"]
 
 _PLAIN_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)(\s*\.\s*(`[^`]+`|\w+))*\s*$")
 _COMPARISONS = ("<", "<=", ">", ">=", "in", "not in")
@@ -124,8 +124,8 @@ class _GeometryClauses(ABC):
         found, view = self._view()
         return GeometryThroughIndex(found, replace(view, if_point=True)) if view.point else None
 
-    def comes_within_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
-        """Some centroid may be within a distance on the globe of the shape's centroid.
+    def comes_within_on(self, earth: Earth, shape: Any, distance: Any, *caps: Cap) -> Clause | None:
+        """Some centroid may be within a distance on the globe of the shape's centroid, and in all caps.
 
         Parameters
         ----------
@@ -135,8 +135,10 @@ class _GeometryClauses(ABC):
             A geometry in degrees of longitude and latitude.
         distance
             A number in the unit of ``earth``.
+        caps
+            Additional regions that must contain the centroid.
         """
-        return self._globe_clause(GlobeComesWithin, earth, shape, distance, 1)
+        return self._globe_clause(GlobeComesWithin, earth, shape, distance, 1, caps)
 
     def goes_beyond_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
         """Some centroid may have at least this distance on the globe to the shape's centroid.
@@ -195,7 +197,7 @@ class _GeometryClauses(ABC):
         return kind(str(found), found.counts, view, shape, *rest)
 
     def _globe_clause(
-        self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any, outward: int
+        self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any, outward: int, *rest: Any
     ) -> Clause | None:
         found, view = self._view()
         shape, number = Shape.of(value), finite(distance)
@@ -204,7 +206,7 @@ class _GeometryClauses(ABC):
         if (centre := shape.centre) is None or abs(centre.y) > 90 or abs(centre.x) > 1e5:
             return None
         number += outward * earth.most * math.radians(2 * centre.rounding)
-        return kind(str(found), found.counts, view, centre.x, centre.y, number, earth)
+        return kind(str(found), found.counts, view, centre.x, centre.y, number, earth, *rest)
 
 
 @dataclass(frozen=True)

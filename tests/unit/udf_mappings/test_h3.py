@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator
@@ -76,6 +77,44 @@ def test_a_place_is_in_the_circle_of_its_cell(function: Any, resolution: int) ->
         assert answer[number], (lat, lng, cell)
         skipped += answer.count(False)
     assert skipped > len(FILES) * len(some) * (0.6 if resolution == 0 else 0.9)
+
+
+def across_the_icosahedron() -> list[str]:
+    """Cells with more corners than six: an edge of the icosahedron bends their sides."""
+    cells = {h3.latlng_to_cell(lat, lng, resolution) for resolution in (1, 3, 5) for lat, lng in places(4, 2000)}
+    return sorted(cell for cell in cells if len(h3.cell_to_boundary(cell)) > 6)
+
+
+def drawn_to(place: Place, centre: Place, share: float) -> Place:
+    """The place with so much of its distance from another (on small cells, away from the antimeridian)."""
+    return centre[0] + share * (place[0] - centre[0]), centre[1] + share * (place[1] - centre[1])
+
+
+def test_a_place_beyond_a_side_of_its_cell_is_not_in_it() -> None:
+    cell = "851f8caffffffff"
+    centre, corners = h3.cell_to_latlng(cell), h3.cell_to_boundary(cell)
+    middles = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in itertools.pairwise(corners)]
+    near = [drawn_to(place, centre, share) for place in middles for share in (0.999, 1.05)]
+    asked = Comparison("=", python(h3.latlng_to_cell, LAT, LNG, 5), Literal(cell))
+    assert kept(asked, PAIR, one_each(near)) == [True, False] * len(middles)
+    assert kept(asked, PAIR, one_each([drawn_to(corner, centre, 0.999) for corner in corners])) == [True] * len(corners)
+
+
+def test_a_side_with_corners_beyond_it_is_moved_or_left_out() -> None:
+    """The mutant: halves of the globe to the very side lose places of cells that are not convex."""
+    bent, lost = across_the_icosahedron()[:40], 0
+    assert len(bent) == 40
+    for cell in bent:
+        resolution, centre = h3.get_resolution(cell), h3.cell_to_latlng(cell)
+        inner = [drawn_to(corner, centre, 1 - 1e-9) for corner in h3.cell_to_boundary(cell)]
+        own = [place for place in inner if h3.latlng_to_cell(*place, resolution) == cell]
+        asked = Comparison("=", python(h3.latlng_to_cell, LAT, LNG, resolution), Literal(cell))
+        assert all(kept(asked, PAIR, one_each(own))) if own else True
+        corners = np.array([library._vector(*corner) for corner in h3.cell_to_boundary(cell)])
+        poles = np.cross(corners, np.roll(corners, -1, axis=0))
+        within = np.array([library._vector(*place) for place in own]).reshape(-1, 3) @ poles.T
+        lost += bool((within < -1e-9 * np.linalg.norm(poles, axis=1)).any())
+    assert lost > 0
 
 
 @pytest.mark.parametrize(("parent", "child"), [(0, 3), (1, 15), (3, 9), (6, 8), (9, 9)])
