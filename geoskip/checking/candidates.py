@@ -236,11 +236,10 @@ class Candidate:
     def counter_example(
         self,
         query: str,
-        clause: Clause,
-        files: SyntheticFiles,
-        number: int,
-        rows: Mapping[str, Sequence[Any]],
-        truth: Mask,
+        rows: Sequence[Mapping[str, Any]],
+        lost: Sequence[int],
+        summaries: Mapping[str, Any],
+        clause: str,
     ) -> CounterExample:
         """Describe a file that the candidate skips.
 
@@ -248,18 +247,15 @@ class Candidate:
         ----------
         query, clause
             The condition, and the candidate's clause for it.
-        files, number
-            The files, and the number of the skipped one.
-        rows, truth
-            The values of all rows by column, and a mask of those that match.
+        rows, lost
+            The rows of the file, and the numbers of those that match.
+        summaries
+            The metadata of the file, by index.
         """
-        file = files.files[number]
-        lost = tuple(place for place, row in enumerate(file) if truth[row])
-        said = [UnquotedText("TRUE" if truth[row] else "not TRUE") for row in file]
-        values = {**{name: [column[row] for row in file] for name, column in rows.items()}, "the query says": said}
-        shown = tuple(dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
+        said = (UnquotedText("TRUE" if number in lost else "not TRUE") for number in range(len(rows)))
+        shown = tuple({**row, "the query says": text} for row, text in zip(rows, said, strict=True))
         why = f"a file that {self.index_text} summarises is skipped, though a row of it matches"
-        return CounterExample(self.name, why, query, shown, lost, files.summaries(self.indexes, number), str(clause))
+        return CounterExample(self.name, why, query, shown, tuple(lost), summaries, clause)
 
 
 @dataclass

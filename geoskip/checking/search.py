@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import shapely
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
@@ -195,9 +196,12 @@ def _loss(
             for candidate, clause in zip(candidates, clauses, strict=True):
                 if clause is None or (number := tally.lost_file(candidate, clause, files, matching)) is None:
                     continue
-                rows = [{name: values[row] for name, values in case.rows.items()} for row in files.files[number]]
-                told = {**case.rows, str(one.call): one.results.values.to_pylist()}
-                shown = candidate.counter_example(str(condition), clause, files, number, told, truth)
+                file, summaries = files.files[number], files.summaries(candidate.indexes, number)
+                rows = [{name: values[row] for name, values in case.rows.items()} for row in file]
+                results = one.results.values.take(pa.array(file)).to_pylist()
+                told = [{**row, str(one.call): result} for row, result in zip(rows, results, strict=True)]
+                lost = np.flatnonzero(truth[file]).tolist()
+                shown = candidate.counter_example(str(condition), told, lost, summaries, str(clause))
                 return _Loss(candidate, one, condition, rows, shown)
     return None
 

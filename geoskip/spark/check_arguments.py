@@ -1,24 +1,34 @@
-"""Draw arguments of SQL functions, as columns and as literals."""
+"""Draw arguments of SQL functions, as columns and as literals, and simplify counter-examples.
+
+A Spark job costs too much for Hypothesis's shrinker, which tries one case after the other. Instead, one job evaluates
+the function for some hundred simple rows, drawn near the lost rows and at random; the result is the simplest lost row
+with the simplest literal to compare with.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.advisor.condition_text import sql_text
-from geoskip.checking.candidates import IndexedExpression
-from geoskip.checking.function import FunctionUnderTest, near_constants, subjects_of
+from geoskip.checking import CounterExample, geometry_of
+from geoskip.checking.candidates import Candidate, IndexedExpression, metadata_of, truth_of
+from geoskip.checking.function import FunctionResults, FunctionUnderTest, near_constants, subjects_of
+from geoskip.checking.search import simpler
 from geoskip.checking.strategies import HINTS, Sample, hint_of, near, physical_value, sample_of, samples
+from geoskip.clauses import Clause, keep_mask
 from geoskip.errors import MappingError
-from geoskip.predicates import Call, Column, Literal, Predicate, transform
+from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate, normalise, transform
 from geoskip.registry import SPELLINGS, Function, current
 from geoskip.registry.functions import CATALYST
 from geoskip.spark.analysis import without_error_log
@@ -241,3 +251,138 @@ def argument_values(arguments: Sequence[Argument], rows: Mapping[str, list[Any]]
     """The values of the arguments of a type."""
     plain = [a for a in arguments if len(a.names) == 1 and a.sql == a.names[0] and a.samples[0].kind == kind]
     return [value for argument in plain for value in rows[argument.names[0]]]
+
+
+Row = tuple[Any, ...]
+Evaluation = tuple[dict[str, IndexedExpression], pa.Table]
+Evaluate = Callable[[Mapping[str, list[Any]], Sequence[str]], Evaluation | None]
+"""Map rows by column and SQL texts to expressions to index and a column for each text; None if Spark fails."""
+_ROWS, _LITERALS, _DRAWN = 300, 60, 40
+
+
+@dataclass(frozen=True)
+class LosingFile:
+    """A file that is wrongly skipped, with the condition over ``call`` and Spark's ``node`` for it."""
+
+    candidate: Candidate
+    condition: Predicate
+    call: Call
+    node: Predicate
+    samples: Mapping[str, Sample]
+    rows: tuple[Row, ...]
+
+    @property
+    def function(self) -> str:
+        """The function's call as SQL."""
+        (text,) = self.call.args
+        assert isinstance(text, Literal)
+        return str(text.value)
+
+    @property
+    def query(self) -> str:
+        """The condition as SQL."""
+        return sql_of(self.condition, self.call, self.function)
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The rows by column."""
+        return {name: [row[place] for row in self.rows] for place, name in enumerate(self.samples)}
+
+    def clause(self) -> Clause | None:
+        """The clause of the candidate; None if it does not support the literal."""
+        try:
+            clause = self.candidate.ask(normalise(self.node))
+        except Exception:
+            return None
+        return clause if isinstance(clause, Clause) else None
+
+    def literal(self) -> Literal | None:
+        """The literal that the function is compared with, if Spark has not changed it."""
+        parts = (part.child if isinstance(part, Not) else part for part in (self.condition, normalise(self.node)))
+        match tuple(parts):
+            case (Comparison(_, _, Literal() as ours), Comparison(_, _, Literal() as theirs)):
+                return ours if (ours.value, ours.type) == (theirs.value, theirs.type) else None
+        return None
+
+    def compared_with(self, value: Any) -> LosingFile:
+        """The same file with another literal in the condition."""
+
+        def replace_value(node: Predicate) -> Predicate:
+            if isinstance(node, Not):
+                return Not(replace_value(node.child))
+            assert isinstance(node, Comparison)
+            assert isinstance(node.right, Literal)
+            return replace(node, right=replace(node.right, value=value))
+
+        return replace(self, condition=replace_value(self.condition), node=replace_value(normalise(self.node)))
+
+
+def shrunk(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
+    """The simplest lost row as a counter-example, or else the original file."""
+    wide = replace(loss, rows=tuple(_simple_rows(loss)))
+    evaluation = evaluate(wide.columns, [loss.query, loss.function])
+    losses = list(_losses(wide, evaluation)) if evaluation is not None else []
+    best = min(losses, key=lambda one: size_of(one.rows) + len(one.query), default=loss)
+    return _counter_example(best, evaluate)
+
+
+def _simple_rows(loss: LosingFile) -> Iterator[Row]:
+    """The rows of a loss, and simple ones near its first row and at random."""
+    yield from loss.rows
+    choices = []
+    for value, sample in zip(loss.rows[0], loss.samples.values(), strict=True):
+        whole = isinstance(value, float) and math.isfinite(value)
+        drawn = [float(math.floor(value)), float(math.ceil(value))] if whole else []
+        drawn += [*samples(simpler(value), "near", _DRAWN), *samples(sample.modest().strategy, "random", _DRAWN)]
+        choices.append([value, *_simplest(drawn)])
+    few = max(2, math.floor(_ROWS ** (1 / len(choices))))
+    yield from itertools.product(*(some[:few] for some in choices))
+
+
+def _losses(loss: LosingFile, evaluation: Evaluation) -> Iterator[LosingFile]:
+    """Files of one lost row each, for the condition and for simpler literals in it."""
+    expressions, table = evaluation
+    matching, values = (column.combine_chunks() for column in table.columns)
+    truth = np.asarray(matching.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
+    results = FunctionResults(values, np.zeros(len(values), dtype=bool))
+    variants = [(loss, truth)]
+    literal = loss.literal()
+    if literal is not None:
+        known = [physical_value(value) for value in values.drop_null().to_pylist()]
+        near = samples(simpler(literal.value), "literal", _DRAWN)
+        for value in [*_simplest(near), *_simplest(known)[:_LITERALS]]:
+            variant = loss.compared_with(value)
+            variants.append((variant, truth_of(variant.condition, variant.call, results)))
+    try:
+        metadata = metadata_of(loss.candidate.indexes, expressions, [[row] for row in range(len(values))])
+    except Exception:  # the index may not support a simpler value
+        return
+    for variant, matches in variants:
+        clause = variant.clause()
+        if clause is not None:
+            lost = np.flatnonzero(matches & ~keep_mask(clause, metadata)).tolist()
+            yield from (replace(variant, rows=(loss.rows[row],)) for row in lost)
+
+
+def _simplest(values: Sequence[Any]) -> list[Any]:
+    """The distinct values without NaN, the shortest first."""
+    return sorted({repr(value): value for value in values if value == value}.values(), key=size_of)
+
+
+def size_of(value: Any) -> int:
+    """The number of characters of a value as text; a geometry as WKT."""
+    if isinstance(value, tuple):
+        return sum(map(size_of, value))
+    shape = geometry_of(value)
+    return len(repr(value)) if shape is None else len(shape.wkt)
+
+
+def _counter_example(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
+    evaluation = evaluate(loss.columns, [loss.query])
+    assert evaluation is not None
+    lost = [number for number, value in enumerate(evaluation[1].column(0).to_pylist()) if value is True]
+    rows = [dict(zip(loss.samples, row, strict=True)) for row in loss.rows]
+    indexes = loss.candidate.indexes
+    metadata = metadata_of(indexes, evaluation[0], [range(len(rows))])
+    summaries = {str(index): metadata.column(str(index))[0].as_py() for index in indexes}
+    return loss.candidate.counter_example(loss.query, rows, lost, summaries, str(loss.clause()))

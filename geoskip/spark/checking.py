@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from geoskip.registry.registry import constant_name
 from geoskip.rewrite import fold_constants
 from geoskip.spark.check_arguments import (
     Argument,
+    LosingFile,
     argument_values,
     arguments_for,
     columns_of,
@@ -45,6 +47,7 @@ from geoskip.spark.check_arguments import (
     likely_subjects,
     literal_sql,
     registered_name,
+    shrunk,
     spellings_of,
     sql_of,
 )
@@ -109,10 +112,12 @@ class _JvmConditions:
 
 @dataclass(frozen=True)
 class _SqlCondition:
-    """A condition as SQL, and the rows for which it is TRUE."""
+    """A condition as SQL, the rows for which it is TRUE, and its predicate over ``call``, a placeholder."""
 
     text: str
     truth: Mask
+    condition: Predicate
+    call: Call
 
 
 @dataclass(frozen=True)
@@ -254,8 +259,8 @@ class _FunctionTrial:
             stand_in = Call(self.name, (Literal(text),), None, (), kind)
             literals = drawn(literals_of(stand_in, evaluated.values, alike, constants), next(self.seeds))
             for condition in conditions(stand_in, [] if kind == "boolean" else literals):
-                truth = truth_of(condition, stand_in, evaluated)
-                queries.append(_SqlCondition(sql_of(condition, stand_in, text), truth))
+                query = sql_of(condition, stand_in, text)
+                queries.append(_SqlCondition(query, truth_of(condition, stand_in, evaluated), condition, stand_in))
         over = [argument.sql for argument in arguments]
         known = {*over, *(name for argument in arguments for name in argument.names)}
         further = list(dict.fromkeys(t for index in indexes for t in index.expressions() if t not in known))
@@ -272,7 +277,11 @@ class _FunctionTrial:
                 return wrong
             with using_evaluator(held.evaluator):
                 predicates = held.predicates[place + len(further) :]
-                return self._loss(self._own_call(whole), expressions, rows, indexes, queries, predicates)
+                call = self._own_call(whole)
+                loss = self._loss(arguments, call, expressions, rows, indexes, queries, predicates)
+                others = [expression for expression in expressions if expression.text in further]
+                evaluate = partial(self._evaluation, arguments, held.predicates[: len(over)], others)
+                return shrunk(loss, evaluate) if loss is not None else None
         finally:
             java(self.spark).geoskip.release(held.number)
 
@@ -287,9 +296,10 @@ class _FunctionTrial:
         return call
 
     def _loss(
-        self, call: Call, expressions: Sequence[IndexedExpression], rows: Mapping[str, list[Any]],
-        indexes: Sequence[Index], queries: Sequence[_SqlCondition], predicates: Sequence[Predicate],
-    ) -> CounterExample | None:  # fmt: skip
+        self, arguments: Sequence[Argument], call: Call,
+        expressions: Sequence[IndexedExpression], rows: Mapping[str, list[Any]], indexes: Sequence[Index],
+        queries: Sequence[_SqlCondition], predicates: Sequence[Predicate],
+    ) -> LosingFile | None:  # fmt: skip
         """A file that is wrongly skipped by a query, or None."""
         candidates = candidates_for(call, expressions, indexes, self.tally)
         if not candidates:
@@ -303,8 +313,23 @@ class _FunctionTrial:
                 if clause is None:
                     continue
                 if (number := self.tally.lost_file(candidate, clause, files, matching)) is not None:
-                    return candidate.counter_example(query.text, clause, files, number, rows, query.truth)
+                    values = tuple(tuple(cells[row] for cells in rows.values()) for row in files.files[number])
+                    columns = columns_of(arguments)
+                    return LosingFile(candidate, query.condition, query.call, node, columns, values)
         return None
+
+    def _evaluation(
+        self, arguments: Sequence[Argument], predicates: Sequence[Predicate], further: Sequence[IndexedExpression],
+        rows: Mapping[str, list[Any]], texts: Sequence[str],
+    ) -> tuple[dict[str, IndexedExpression], pa.Table] | None:  # fmt: skip
+        """Evaluate the expressions for indexes and SQL texts for other rows; None if Spark fails."""
+        table = evaluate_texts(self._frame(arguments, rows), [*texts, *(expression.text for expression in further)])
+        if table is None:
+            return None
+        columns = [column.combine_chunks() for column in table.columns[len(texts) :]]
+        expressions = [*indexed_expressions(arguments, rows, predicates),
+                       *(replace(e, values=values) for e, values in zip(further, columns, strict=True))]  # fmt: skip
+        return {expression.text: expression for expression in expressions}, table.select(range(len(texts)))
 
     def _constants(
         self, arguments: Sequence[Argument], indexes: Sequence[Index], deadline: float

@@ -59,6 +59,8 @@ def test_wrong_declarations_of_sparks_own_functions_are_found(own: Any) -> None:
         found = check_mapping("reverse", spark=own, rows=["words"], seconds=SECONDS)
         assert found.counter_example is not None
         assert found.counter_example.blame.endswith("begins_reversed")
+        (row,) = found.counter_example.rows
+        assert len(row["a0"]) <= 3, str(found)  # 'ab', or as short
         assert "TRUE" in str(found)
         with pytest.raises(MappingError, match="nothing is mapped or declared of soundex"):
             check_mapping("soundex", spark=own, rows=["words"], seconds=SECONDS)
@@ -116,7 +118,9 @@ def test_functions_of_ones_own_by_name(own: Any) -> None:
         assert not check_mapping(in_fahrenheit), "without Spark"
         found = check_mapping("in_fahrenheit", spark=own, rows=["double"], seconds=SECONDS)
         assert found.counter_example is not None
-        assert "in_fahrenheit(a0)" in found.counter_example.query
+        (row,) = found.counter_example.rows
+        assert len(repr(row["a0"])) <= 4, str(found)
+        assert len(found.counter_example.query) <= len("(in_fahrenheit(a0)) > double('32.0')"), str(found)
         maps(zone, index=MinMax)(begins)
         found = check_mapping(zone, spark=own, rows=["zip codes"], seconds=SECONDS)  # registered for the while
         assert found.ok, str(found)
@@ -171,4 +175,4 @@ def test_constants_in_code_and_functions_without_annotations(own: Any) -> None:
         for rows in (None, ["bigint"]):
             found = check_mapping(is_odd_one, spark=own, rows=rows, returns="boolean", seconds=SECONDS)
             assert found.counter_example is not None, str(found)
-            assert found.counter_example.blame.endswith("narrow")
+            assert "7412" in str(found)
