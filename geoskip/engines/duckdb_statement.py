@@ -177,10 +177,20 @@ def functions_of(node: Any) -> frozenset[str]:
 
 
 def text_of_condition(condition: Json, known: Collection[str], query: Json, run: Run) -> str:
-    """Return the text that DuckDB writes for a condition, as that of a ``query`` without one.
+    """Return the text that DuckDB writes for a condition.
 
-    A literal ``1.5e0``, which it writes as the decimal ``1.5``, is written as a cast to DOUBLE, and functions that are
-    not among ``known`` get the name of a schema: a parser of texts may take them for others.
+    A literal ``1.5e0``, which it writes as the decimal ``1.5``, is written as a cast to DOUBLE.
+
+    Parameters
+    ----------
+    condition
+        The condition in DuckDB's parse tree.
+    known
+        Names of functions; others get the name of a schema, since a parser of texts may take them for others.
+    query
+        Parse tree of a query without conditions, in which DuckDB writes this one.
+    run
+        Runs a statement in DuckDB.
     """
     node = {**query, "where_clause": _unambiguous(condition, known)}
     tree = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
