@@ -33,6 +33,8 @@ class FileRelation(Reader):
     """The table's names of columns and their fields, by their names in the files; empty if these are equal."""
     by_id: bool = False
     """Whether columns are found by field id, so that files may use any names."""
+    reading: Mapping[str, str | None] | None = None
+    """Settings of the session that reads the files, if it is another one with other settings."""
 
     def texts_of(self, index: Index) -> list[str]:
         """Texts of an index's expressions, with the table's current column names; see :func:`texts_of`."""
@@ -179,6 +181,11 @@ def entry_of(
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(typed_columns, bound)))
     depends = depends_on(bound, relation)
+    if relation.reading is not None and depends_on(bound, replace(relation, settings=relation.reading)) != depends:
+        raise InvalidSpecificationError(
+            f"{index} cannot be built: another session reads these files, with other settings; "
+            "index the files themselves"
+        )
     if (code := definition(index)) is not None:
         depends[DEFINITION_OF + index.kind] = code
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)

@@ -48,6 +48,7 @@ _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
 _PARTIAL = "spark.sql.json.enablePartialResults"
 _POSITIONAL = "orc.force.positional.evolution"
+_CALENDARS = ("orc.proleptic.gregorian", "orc.proleptic.gregorian.default")
 _LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader skips longer lines
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
@@ -157,11 +158,26 @@ def reason_declined(reader: Reader) -> str | None:
             return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
         if re.search(r'"valueType":(?!"string")', reader.schema):
             return "with maps of other values than strings what a column holds depends on the columns read beside it"
+        return _reason_of_whole_records(reader.schema)
     if reader.is_of("Avro") and "avroschemaurl" in options:
         return "with avroSchemaUrl values depend on a schema that may change; give it as avroSchema"
     if reader.is_of("Avro") and options.get("positionalfieldmatching", "").lower() == "true":
         return "with positionalFieldMatching columns are found by their position"
     return None
+
+
+def _reason_of_whole_records(schema: str) -> str | None:
+    """Reason why values of JSON depend on the other columns that a query reads, or None.
+
+    If Spark cannot convert a value to one of these types, all columns of the record are NULL.
+    """
+    found = re.search(r'"(?:type|elementType|valueType)":"(binary|variant|void)"', schema)
+    if found is None:
+        return None
+    fields = json.loads(schema)["fields"]
+    if len(fields) == 1 and isinstance(fields[0]["type"], str):
+        return None
+    return f"with a column of type {found[1]} what a column holds depends on the columns read beside it"
 
 
 def ambiguous_line(reader: Reader) -> str | None:
@@ -226,7 +242,7 @@ def depends_on(expressions: Iterable[Predicate], reader: Reader) -> dict[str, st
     elif not reader.parses_text:
         names += [_POSITIONAL] if reader.is_of("Orc") else _PARQUET
         if any(_is_temporal(vertex.type) for vertex in vertices if isinstance(vertex, Column)):
-            names += [_JVM_ZONE] if reader.is_of("Orc") else _TIMES  # ORC stores local times
+            names += [_JVM_ZONE, *_CALENDARS] if reader.is_of("Orc") else _TIMES  # ORC stores local times
             if reader.rebases:
                 names.append(_JVM_ZONE)
             if str(settings.get("spark.sql.parquet.int96TimestampConversion")).lower() == "true":
@@ -272,8 +288,17 @@ def reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json)
     root, header, entry
         The root under which the query found the metadata, the header of the snapshot, and the index.
     request
-        The query's format, options, schema and settings.
+        The query's format, options, schema and settings; and as ``reading`` the settings of the session that reads the
+        files, if it is another one with other settings.
     """
+    why = _reason_unusable(root, header, entry, request)
+    if why is not None or "reading" not in request:
+        return why
+    why = _reason_unusable(root, header, entry, {**request, "settings": request["reading"]})
+    return None if why is None else f"another session reads the files of this query, and there {why}"
+
+
+def _reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str | None:
     source = header.source
     if (missing := entry.index.unavailable()) is not None:
         return missing

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -80,9 +81,11 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
         answer["table"] or "",
         {".".join(map(quote_if_needed, inner)): ".".join(map(backquote, outer)) for inner, outer in answer["names"]},
         answer["byId"],
+        answer.get("reading"),
     )
-    if (why := reason_declined(relation)) is not None:
-        raise InvalidSpecificationError(f"{name} cannot be indexed: {why}; read it without that")
+    for settings in (relation.settings, relation.reading or relation.settings):
+        if (why := reason_declined(replace(relation, settings=settings))) is not None:
+            raise InvalidSpecificationError(f"{name} cannot be indexed: {why}; read it without that")
     return relation
 
 

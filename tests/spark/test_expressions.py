@@ -320,7 +320,7 @@ def test_floats(spark: Any, parts: Parts) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("enabled", ["true", "false"])
+@pytest.mark.parametrize("enabled", ["true", "TRUE", "false"])
 def test_columns_found_by_field_ids(spark: Any, tmp_path: Path, enabled: str) -> None:
     fields = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": i}) for i, name in (("1", "a"), ("2", "b"))]
     for number in range(3):
@@ -340,7 +340,7 @@ def test_columns_found_by_field_ids(spark: Any, tmp_path: Path, enabled: str) ->
         by_id = geoskip.dataset(spark, str(tmp_path), schema=swapped, metadata=str(tmp_path / "_ids"))
         by_id.use_metadata()
         by_id.create_index(MinMax("a"))
-        matching = "a = 101" if enabled == "true" else "a = 1"
+        matching = "a = 101" if enabled.lower() == "true" else "a = 1"
         assert same_as_off(lambda: by_id.to_df().where(matching)).files_kept == 1
         same_as_off(lambda: spark.read.parquet(str(tmp_path)).where("a = 1"))
     finally:

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyspark.sql import functions as F
 
 import geoskip
@@ -232,3 +233,72 @@ def test_whether_an_array_of_structs_is_null_is_not_indexed(spark: Any, parts: C
     for where, kept in {"size(r.z) = 2": 2, "size(r) = 2": 1, "r.z[0] = 5": 1, "element_at(r.x, 1) = 1": 1}.items():
         for columns in (["r.x"], ["r.z"], ["r"]):
             assert same_as_off(lambda w=where, c=columns: handle.to_df().where(w).select(*c)).files_kept == kept
+
+
+def test_times_of_orc_in_another_calendar(spark: Any, tmp_path: Path) -> None:
+    for number, year in enumerate((1500, 2020)):
+        orc.write_table(pa.table({"d": [datetime.date(year, 3, 3)]}), tmp_path / f"{number}.orc")
+    geoskip.dataset(spark, str(tmp_path), format="orc").create_index(MinMax("d"))
+
+    def old() -> Any:
+        return same_as_off(lambda: spark.read.orc(str(tmp_path)).where("d = date'1500-03-03'"))
+
+    assert old().files_kept == 0  # without a note in the file it is a day of the Julian calendar
+    with settings(spark, {"orc.proleptic.gregorian.default": "true"}):
+        report = old()
+    assert report.files_kept == 2
+    assert any("orc.proleptic.gregorian.default" in reason for reason in report.scans[0].reasons)
+
+
+def test_files_read_by_another_session(spark: Any, tmp_path: Path) -> None:
+    """Through a global temporary view, the settings of the session that made it decide what the files hold."""
+    for number, hour in enumerate(("00", "15")):
+        (tmp_path / f"{number}.csv").write_text(f"2020-01-01 {hour}:00:00\n")
+    options = {"format": "csv", "schema": "ts timestamp"}
+    other = spark.newSession()
+    other.read.load(str(tmp_path), **options).createOrReplaceGlobalTempView("of_another_session")
+    view = "global_temp.of_another_session"
+
+    def at(hour: int) -> Any:
+        return same_as_off(lambda: spark.table(view).where(f"ts = timestamp'2020-01-01 {hour:02}:00:00+00:00'"))
+
+    with settings(spark, {"spark.sql.session.timeZone": "UTC"}):
+        geoskip.dataset(spark, str(tmp_path), **options).create_index(ValueList("ts"))
+        other.conf.set("spark.sql.session.timeZone", "UTC")
+        assert at(15).files_kept == 1
+        other.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        report = at(6)  # 15 o'clock in Tokyo
+        with pytest.raises(InvalidSpecificationError, match="another session reads these files"):
+            geoskip.dataset(spark, table=view).create_index(MinMax("ts"))
+    assert report.files_kept == 2
+    assert any("another session" in reason and "Asia/Tokyo" in reason for reason in report.scans[0].reasons)
+
+
+def test_a_column_of_corrupt_records_by_the_case_of_its_name(spark: Any, tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.csv").write_text(f"{number},{number + 10},{number + 20}\n")
+    options = {"schema": "a int, _CORRUPT_RECORD string, b int"}
+    geoskip.dataset(spark, str(tmp_path), format="csv", **options).create_index(MinMax("b"))
+
+    def b_is(value: int) -> Any:
+        return same_as_off(lambda: spark.read.csv(str(tmp_path), **options).where(f"b = {value}"))
+
+    assert b_is(21).files_kept == 1
+    with settings(spark, {"spark.sql.columnNameOfCorruptRecord": "_CORRUPT_RECORD"}):  # then b is the second column
+        assert b_is(11).files_kept == 2
+
+
+@pytest.mark.parametrize("kind", ["binary", "struct<x: array<binary>>"])
+def test_json_that_is_null_as_a_whole(spark: Any, tmp_path: Path, kind: str) -> None:
+    """Where text is no Base64, Spark reads the whole record as NULL, but only if the column is read."""
+    value = '"!!"' if kind == "binary" else '{"x": ["!!"]}'
+    (tmp_path / "0.json").write_text(f'{{"a": 1, "b": {value}}}\n')
+
+    def read(schema: str) -> Any:
+        return spark.read.schema(schema).json(str(tmp_path))
+
+    geoskip.dataset(spark, str(tmp_path), format="json", schema="a int").create_index(ValueList("a"))
+    assert same_as_off(lambda: read("a int").where("coalesce(a, 9) = 9")).files_kept == 0
+    assert same_as_off(lambda: read(f"a int, b {kind}").where("coalesce(a, 9) = 9")).files_kept == 1
+    with pytest.raises(InvalidSpecificationError, match="binary"):
+        geoskip.dataset(spark, str(tmp_path), format="json", schema=f"a int, b {kind}").create_index(MinMax("a"))

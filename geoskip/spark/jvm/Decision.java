@@ -354,7 +354,7 @@ class QueryDecisions {
         if (settings == null) {
             settings = SupportedRelations.ofSession(session.sessionState().conf());
         }
-        Json json = SupportedRelations.environment(files, settings);
+        Json json = SupportedRelations.environment(files, settings, session);
         if (SupportedRelations.byPosition(files)) {
             json.put("schema", files.dataSchema().json());
         }

@@ -27,9 +27,9 @@ public final class FrameFiles {
             return null;
         }
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        Map settings = SupportedRelations.ofSession(files.sparkSession().sessionState().conf());
+        Map settings = SupportedRelations.ofSession(frame.sparkSession().sessionState().conf());
         TableFormat format = TableFormat.of(files.location());
-        return SupportedRelations.environment(files, settings)
+        return SupportedRelations.environment(files, settings, frame.sparkSession())
                 .with("reason", relation.isStreaming() ? "it is a stream" : SupportedRelations.reasonOfDataset(files))
                 .with("roots", ScalaInterop.roots(files.location())).with("partitions", files.partitionSchema().fieldNames())
                 .with("schema", files.dataSchema().json()).with("table", format == null ? null : format.name())

@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.SparkContext;
 import org.apache.spark.internal.config.ConfigEntry;
+import @SparkSession@;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.execution.datasources.*;
 import org.apache.spark.sql.internal.SQLConf;
@@ -34,8 +35,8 @@ class SupportedRelations {
 
     /** Settings that readers take from Hadoop's configuration if the session does not set them. */
     private static final List OF_HADOOP =
-            Arrays.asList("orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension",
-                    "mapreduce.input.linerecordreader.line.maxlength");
+            Arrays.asList("orc.force.positional.evolution", "orc.proleptic.gregorian", "orc.proleptic.gregorian.default",
+                    "avro.mapred.ignore.inputs.without.extension", "mapreduce.input.linerecordreader.line.maxlength");
 
     private static final List FORMATS = Arrays.asList(
             "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -134,8 +135,23 @@ class SupportedRelations {
         return found;
     }
 
-    /** The environment of a relation: format, options, settings, defaults of columns missing in files, field ids. */
-    static Json environment(HadoopFsRelation files, Map session) {
+    /**
+     * The environment of a relation: format, options, settings, defaults of columns missing in files, field ids. Spark
+     * reads the files under the settings of the relation's own session, in another one through a global temporary view.
+     * These are added if they differ.
+     */
+    static Json environment(HadoopFsRelation files, Map session, SparkSession asking) {
+        Json found = environment(files, session);
+        if (files.sparkSession() != asking) {
+            Map reading = ofSession(files.sparkSession().sessionState().conf());
+            if (!reading.equals(session)) {
+                found.put("reading", environment(files, reading).get("settings"));
+            }
+        }
+        return found;
+    }
+
+    private static Json environment(HadoopFsRelation files, Map session) {
         Json settings = new Json();
         settings.putAll(session);
         boolean byId = "true".equals(session.get("spark.sql.parquet.fieldId.read.enabled"));
@@ -163,7 +179,9 @@ class SupportedRelations {
             String key = (String) set._1();
             if (key.startsWith("spark.sql.") || key.startsWith("spark.sedona.crs.")) {
                 ConfigEntry entry = SQLConf$.MODULE$.getConfigEntry(key);
-                if (entry == null || !entry.defaultValueString().equalsIgnoreCase((String) set._2())) {
+                String usual = entry == null ? null : entry.defaultValueString();
+                boolean same = isOfColumn(key) ? set._2().equals(usual) : ((String) set._2()).equalsIgnoreCase(usual);
+                if (!same) {
                     found.put(key, set._2());
                 }
             }
@@ -171,7 +189,17 @@ class SupportedRelations {
         return Json.text(found);
     }
 
+    /** True for a setting whose value is the name of a column, in which case counts. */
+    private static boolean isOfColumn(String key) { return key.contains("columnName"); }
+
+    /** The value of a setting; true and false as Spark reads them, in any case and with spaces around. */
     private static String setting(SQLConf conf, String key) {
+        String value = written(conf, key);
+        String word = value == null || isOfColumn(key) ? "" : value.trim().toLowerCase(Locale.ROOT);
+        return word.equals("true") || word.equals("false") ? word : value;
+    }
+
+    private static String written(SQLConf conf, String key) {
         if (SQLConf$.MODULE$.getConfigEntry(key) == null) { // Spark would throw, which is slow
             return conf.getConfString(key, null);
         }
