@@ -302,3 +302,25 @@ def test_json_that_is_null_as_a_whole(spark: Any, tmp_path: Path, kind: str) -> 
     assert same_as_off(lambda: read(f"a int, b {kind}").where("coalesce(a, 9) = 9")).files_kept == 1
     with pytest.raises(InvalidSpecificationError, match="binary"):
         geoskip.dataset(spark, str(tmp_path), format="json", schema=f"a int, b {kind}").create_index(MinMax("a"))
+
+
+def test_settings_that_change_between_planning_and_run(spark: Any, tmp_path: Path) -> None:
+    """Spark takes the literals of a condition from the planning, but reads the files as the session is at the run."""
+    for number, year in enumerate((1500, 2020)):
+        pq.write_table(pa.table({"d": [datetime.date(year, 3, 3)]}), tmp_path / f"{number}.parquet")
+    geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("d"))
+
+    def planned() -> Any:
+        frame = spark.read.parquet(str(tmp_path)).where("d = date'1500-02-22'")
+        assert geoskip.report(frame).files_kept == 0
+        return frame
+
+    kept, julian = planned(), planned()
+    with settings(spark, {"spark.geoskip.audit": "0"}):
+        assert kept.collect() == []
+    assert geoskip.report(kept).files_kept == 0
+    with settings(spark, {"spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY"}):
+        assert len(julian.collect()) == 1
+    report = geoskip.report(julian)
+    assert report.files_kept == 2
+    assert "a setting changed" in str(report)

@@ -35,6 +35,7 @@ public class Decision {
     public List conditions = Collections.emptyList();
 
     long bytes; // memory of the bits
+    private volatile boolean revoked;
     private long filesAudited;
     private final LinkedHashSet rowsLost = new LinkedHashSet(); // sentences
 
@@ -160,11 +161,16 @@ public class Decision {
         return lines.toString();
     }
 
-    boolean skipsNone() { return tables.isEmpty(); }
+    boolean skipsNone() { return tables.isEmpty() || revoked; }
+
+    /** Keeps all files from now on. */
+    void revoke() { revoked = true; }
+
+    boolean isRevoked() { return revoked; }
 
     /** True if a file of Spark's listing or of a table is skipped. */
     boolean skips(Object file, int vector) {
-        for (int t = 0; t < tables.size(); t++) {
+        for (int t = 0; t < tables.size() && !revoked; t++) {
             BitSet[] sets = (BitSet[]) bits.get(t);
             int number = vector < sets.length ? number(t, file) : -1;
             if (number >= 0 && sets[vector].get(number)) {

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.Partition;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.ExperimentalMethods;
@@ -29,6 +30,8 @@ public class GeoskipFileIndex implements FileIndex {
     final long files; // of the whole listing
     private long bytes = -1; // of the kept files; computed when needed
     private double share;
+    private SparkSession reading; // whose settings decide what the files hold; null if they need not be compared
+    private Map planned; // its settings when the decision was made
 
     GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) {
         this.inner = inner;
@@ -39,6 +42,12 @@ public class GeoskipFileIndex implements FileIndex {
             count += directory.files().size();
         }
         this.files = count;
+    }
+
+    /** Skips files only as long as this session, which reads them, has its present settings. */
+    void under(SparkSession session) {
+        reading = session;
+        planned = SupportedRelations.ofReader(session);
     }
 
     /** The geoskip index of a file index, which may be wrapped by that of a table format; null for other indexes. */
@@ -104,7 +113,15 @@ public class GeoskipFileIndex implements FileIndex {
         return found;
     }
 
+    /** Lists the files when a plan is run. Spark also takes the reader's settings then, not those of the planning. */
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
+        if (reading != null && !planned.equals(SupportedRelations.ofReader(reading))) {
+            decision.revoke();
+        }
+        return kept(partitionFilters, dataFilters);
+    }
+
+    Seq kept(Seq partitionFilters, Seq dataFilters) {
         List kept = new ArrayList();
         for (PartitionDirectory directory : ScalaInterop.list(inner.listFiles(partitionFilters, dataFilters))) {
             kept.add(kept(directory));

@@ -308,6 +308,7 @@ class GeoskipRule extends Rule {
         decision.relation = relation;
         decision.conditions = conditions;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
+        index.under((SparkSession) files.sparkSession());
         return (LogicalPlan) ScalaInterop.relocated(
                 relation, TableFormat.narrowed(index), table(relation.catalogTable(), index));
     }

@@ -91,7 +91,9 @@ class ScanFacts {
                     late.add(bound(filter));
                 }
             }
-            Seq directories = location.listFiles(ScalaInterop.fixed(partitionFilters), dataFilters);
+            Seq filters = ScalaInterop.fixed(partitionFilters);
+            Seq directories = location == index ? index.kept(filters, dataFilters)
+                    : location.listFiles(filters, dataFilters);
             kept = new ArrayList();
             for (PartitionDirectory directory : ScalaInterop.list(directories)) {
                 if (passes(late, directory.values())) {
@@ -164,6 +166,9 @@ class ScanFacts {
         Decision decision = decision();
         if (decision == null) {
             return json.with("reason", reason());
+        }
+        if (decision.isRevoked()) {
+            return json.with("reason", "a setting changed between its planning and its run: plan the query again");
         }
         decision.writeAudit(json);
         return json.with("planning_seconds", decision.planningNanos / 1e9).with("unknown", unknown())

@@ -124,6 +124,17 @@ class SupportedRelations {
         return found;
     }
 
+    /** The settings of a session that reads files, without geoskip's own. */
+    static Map ofReader(SparkSession session) {
+        Map found = ofSession(session.sessionState().conf());
+        for (Object name : found.keySet().toArray()) {
+            if (((String) name).startsWith("spark.geoskip.")) {
+                found.remove(name);
+            }
+        }
+        return found;
+    }
+
     /** geoskip's settings that are set in a session. */
     static Json own(SQLConf conf) {
         Json found = new Json();
