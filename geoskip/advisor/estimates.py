@@ -262,18 +262,21 @@ def scaled_size(sizes: Sequence[tuple[int, int]], files: int) -> int:
     Parameters
     ----------
     sizes
-        Pairs of a number of rows and the encoded bytes, ascending.
+        Pairs of a number of rows and the encoded bytes, ascending. Zero rows have the bytes of the fixed part, which is
+        0 if it is not given.
     files
         The rows of the real column.
 
     Examples
     --------
-    >>> scaled_size([(10, 300), (20, 500)], 100), scaled_size([(1, 70)], 2), scaled_size([], 5)
-    (2100, 140, 0)
+    >>> scaled_size([(10, 300), (20, 500)], 100), scaled_size([(0, 60), (1, 70)], 3), scaled_size([(1, 70)], 3)
+    (2100, 90, 210)
+    >>> scaled_size([], 5)
+    0
     """
-    measured = [(0, 0), *sizes]
-    if len(measured) == 1:
+    if not sizes:
         return 0
+    measured = [(0, 0), *sizes]
     (fewer, small), (more, large) = measured[-2], measured[-1]
     return round(large + max(0.0, (large - small) / (more - fewer)) * (files - more))
 

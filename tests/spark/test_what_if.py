@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,15 @@ def test_a_layout_is_foretold_before_it_is_written(
     assert sum(in_bytes) >= LEAST_HELD * len(in_bytes)
     assert foretold.bytes_after == pytest.approx(sum(path.stat().st_size for path in parquet_files(tmp_path)), rel=0.15)
     assert np.mean([abs(estimate.value - kept) for _, estimate, kept in pairs]) < 6
+
+
+def test_metadata_bytes_of_one_sampled_file_count_headers_once(spark: Any, parts: Callable[..., Path]) -> None:
+    frame = spark.read.parquet(str(parts(*({"a": [number, number + 1]} for number in range(20)))))
+    dataset = geoskip.dataset(spark, frame.inputFiles()[0].rpartition("/")[0])
+    index = MinMax("a")
+    found = geoskip.what_if(dataset, [index], queries=[frame.where("a = 5")], sample=0.05).metadata_bytes
+    built = dataset.create_index(index).metadata_bytes
+    assert built[str(index)] / 2 < found[str(index)] < 4 * built[str(index)]  # headers 20 times: 20 times as much
 
 
 def test_metadata_bytes_follow_from_both_halves_of_the_sample(spark: Any, tmp_path: Path) -> None:

@@ -103,8 +103,9 @@ class FileSample:
             return {}
         table = self.snapshot.files.table()
         whole, half = table.num_rows, table.num_rows // 2
-        pieces = {half: (table.slice(0, half), table.slice(whole - half)), whole: (table,)}  # files are in some order
-        sizes = {rows: [self.encoded_bytes(piece) for piece in some] for rows, some in pieces.items() if rows}
+        halves = (table.slice(0, half), table.slice(whole - half)) if half else (_without_values(table, names),)
+        pieces = {half: halves, whole: (table,)}  # two halves, since files are in some order
+        sizes = {rows: [self.encoded_bytes(piece) for piece in some] for rows, some in pieces.items()}
         indexed = round(len(self.state.files) * table.num_rows / max(1, len(self.files)))
         found = {
             name: [(rows, round(mean(each[name] for each in some))) for rows, some in sizes.items()] for name in names
@@ -129,6 +130,14 @@ class FileSample:
             return build_seconds(took.seconds, took.bytes, size, _JOB)
         processors = min(self.state.spark.sparkContext.defaultParallelism, len(self.state.files))
         return _JOB + build_seconds(took.seconds, took.bytes, size) / processors
+
+
+def _without_values(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """A files table with null in some columns, to measure what a column takes apart from its values."""
+    for name in names:
+        kind = table.schema.field(name).type
+        table = table.set_column(table.column_names.index(name), name, pa.nulls(table.num_rows, kind))
+    return table
 
 
 def choose_files(state: SourceState, share: float, seed: int = 0) -> list[ListedFile]:
