@@ -19,6 +19,7 @@ import shapely
 import geoskip
 from geoskip import Advice, Encryption, GeoBox, Hilbert, KDTree, KeyRing, MinMax, ValueList
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.spark.advisor.file_sample import FileSample
 from geoskip.spark.advisor.judged_candidates import candidates_for
 from geoskip.spark.advisor.what_if import asked_queries
 from geoskip.spark.session import known
@@ -325,6 +326,19 @@ def test_advice_on_encrypted_metadata_measures_and_builds_them_so(
     assert "encryption=encryption)" in advice.code
     built = advice.apply().metadata_bytes
     assert {str(each.index): each.metadata_bytes for each in advice.indexes}.items() <= built.items()
+
+
+def test_indexes_that_exceed_the_budget_are_taken_out_of_use(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = geoskip.recommend(fresh, QUERIES[:4], sample=1, layouts=False)
+    assert len(full.indexes) > 1
+    measured = FileSample.metadata_bytes
+    monkeypatch.setattr(FileSample, "metadata_bytes", lambda self: {n: s // 2 for n, s in measured(self).items()})
+    budget = full.metadata_bytes * 3 // 4
+    advice = geoskip.recommend(fresh, QUERIES[:4], budget, sample=1, layouts=False)
+    with pytest.warns(UserWarning, match="taken out of use: "):
+        built = advice.apply()
+    assert 0 < sum(built.metadata_bytes.values()) <= budget
+    assert set(fresh.restore_index()) == {str(each.index) for each in advice.indexes} - set(built.indexes)
 
 
 @pytest.mark.parametrize(("given", "message"), WRONG.values(), ids=WRONG)

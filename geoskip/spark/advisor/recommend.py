@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.metadata import Snapshot, bytes_of
 from geoskip.report import count_of, size_of
+from geoskip.sources.build_verbs import BuildReport
 from geoskip.spark.advisor.advised_layout import advised_layout
 from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, candidates_for, judge, sample_of
@@ -105,7 +107,6 @@ def recommend(
     judged = judge(sampled.snapshot, state, sampled.metadata_bytes(), asked, candidates.together)
     names = _selection(judged, limit, strict=True)
     advised = _advised_indexes(judged, {entry.name: entry.index for entry in candidates.entries}, names, asked)
-    specifications = [each.index for each in advised]
     what_if = _what_if(source.name, _restrict_indexes(sampled, names), asked, judged, untouched)
     layout, notes = None, []
     if layouts:
@@ -130,8 +131,36 @@ def recommend(
         candidates=len(sampled.proposed),
         notes=tuple(notes),
         queries={query.number: query.text for query in asked},
-        build=lambda: dataset.create_index(*specifications),
+        build=lambda: _built_within(dataset, advised, limit),
         rewrite=lambda: _rewritten(dataset, layout),
+    )
+
+
+def _built_within(dataset: Dataset, advised: Sequence[AdvisedIndex], budget: int) -> BuildReport:
+    """Build the advised indexes, and take out of use those that exceed the budget.
+
+    Indexes go in increasing order of the bytes that they add, until the others fit; a warning names them.
+    """
+    report = dataset.create_index(*(each.index for each in advised))
+    sizes = {str(each.index): report.metadata_bytes.get(str(each.index), 0) for each in advised}
+    dropped: list[str] = []
+    for each in sorted(advised, key=lambda each: (each.adds_bytes, str(each.index))):
+        if sum(sizes.values()) - sum(sizes[name] for name in dropped) > budget:
+            dropped.append(str(each.index))
+    if not dropped:
+        return report
+    dataset.delete_index(*dropped)
+    warnings.warn(
+        f"the advised indexes store {size_of(sum(sizes.values()))}, more than estimated and than the budget of "
+        f"{size_of(budget)}; taken out of use: {', '.join(dropped)}; restore_index() takes them back, and "
+        "vacuum_index() removes them",
+        stacklevel=4,
+    )
+    return replace(
+        report,
+        indexes=tuple(name for name in report.indexes if name not in dropped),
+        readers={name: reader for name, reader in report.readers.items() if name not in dropped},
+        metadata_bytes={name: size for name, size in report.metadata_bytes.items() if name not in dropped},
     )
 
 
