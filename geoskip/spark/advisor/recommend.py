@@ -131,12 +131,12 @@ def recommend(
         candidates=len(sampled.proposed),
         notes=tuple(notes),
         queries={query.number: query.text for query in asked},
-        build=lambda: _built_within(dataset, advised, limit),
+        build=lambda: _build_within(dataset, advised, limit),
         rewrite=lambda: _rewritten(dataset, layout),
     )
 
 
-def _built_within(dataset: Dataset, advised: Sequence[AdvisedIndex], budget: int) -> BuildReport:
+def _build_within(dataset: Dataset, advised: Sequence[AdvisedIndex], budget: int) -> BuildReport:
     """Build the advised indexes, and take out of use those that exceed the budget.
 
     Indexes go in increasing order of the bytes that they add, until the others fit; a warning names them.
