@@ -316,7 +316,7 @@ def test_settings_that_change_between_planning_and_run(spark: Any, tmp_path: Pat
         return frame
 
     kept, julian = planned(), planned()
-    with settings(spark, {"spark.geoskip.audit": "0"}):
+    with settings(spark, {"spark.geoskip.audit": "0", "spark.sql.shuffle.partitions": "3"}):
         assert kept.collect() == []
     assert geoskip.report(kept).files_kept == 0
     with settings(spark, {"spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY"}):

@@ -1,6 +1,7 @@
 package geoskip;
 
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -37,6 +38,11 @@ class SupportedRelations {
     private static final List OF_HADOOP =
             Arrays.asList("orc.force.positional.evolution", "orc.proleptic.gregorian", "orc.proleptic.gregorian.default",
                     "avro.mapred.ignore.inputs.without.extension", "mapreduce.input.linerecordreader.line.maxlength");
+
+    /** Beginnings of settings that are often changed, and only change how a plan is run. */
+    private static final List OF_PLANS = Arrays.asList(
+            "spark.sql.adaptive.", "spark.sql.autoBroadcast", "spark.sql.broadcast", "spark.sql.repl.", "spark.sql.shuffle.",
+            "spark.sql.ui.");
 
     private static final List FORMATS = Arrays.asList(
             "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -111,7 +117,7 @@ class SupportedRelations {
         found.put("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
         found.put("java.version", System.getProperty("java.version"));
         found.put("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
-        found.put("spark.sql.*", changed(conf));
+        found.put("spark.sql.*", changed(conf, Collections.emptyList()));
         for (String key : ScalaInterop.list(conf.getAllConfs().keys())) {
             if (key.startsWith("spark.geoskip.") && !SETTINGS.contains(key)) {
                 found.put(key, setting(conf, key));
@@ -124,14 +130,16 @@ class SupportedRelations {
         return found;
     }
 
-    /** The settings of a session that reads files, without geoskip's own. */
+    /** The settings of a session that may change what it reads of files, for comparison. */
     static Map ofReader(SparkSession session) {
-        Map found = ofSession(session.sessionState().conf());
+        SQLConf conf = session.sessionState().conf();
+        Map found = ofSession(conf);
         for (Object name : found.keySet().toArray()) {
             if (((String) name).startsWith("spark.geoskip.")) {
                 found.remove(name);
             }
         }
+        found.put("spark.sql.*", changed(conf, OF_PLANS));
         return found;
     }
 
@@ -182,13 +190,18 @@ class SupportedRelations {
 
     /**
      * Spark's settings with other values than their defaults in this session, as sorted JSON. Settings that fall back
-     * to others, and those that Spark does not define, are included whenever they are set.
+     * to others, and those that Spark does not define, are included whenever they are set; names that begin with one of
+     * `without` are left out.
      */
-    private static String changed(SQLConf conf) {
+    private static String changed(SQLConf conf, List without) {
         TreeMap found = new TreeMap();
         for (scala.Tuple2 set : ScalaInterop.list(conf.getAllConfs())) {
             String key = (String) set._1();
-            if (key.startsWith("spark.sql.") || key.startsWith("spark.sedona.crs.")) {
+            boolean mayMatter = key.startsWith("spark.sql.") || key.startsWith("spark.sedona.crs.");
+            for (Object start : without) {
+                mayMatter &= !key.startsWith((String) start);
+            }
+            if (mayMatter) {
                 ConfigEntry entry = SQLConf$.MODULE$.getConfigEntry(key);
                 String usual = entry == null ? null : entry.defaultValueString();
                 boolean same = isOfColumn(key) ? set._2().equals(usual) : ((String) set._2()).equalsIgnoreCase(usual);
