@@ -52,7 +52,15 @@ class Listing(NamedTuple):
 
     @classmethod
     def below(cls, root: str, uris: pa.Array, sizes: pa.Array, mtimes: pa.Array) -> Listing:
-        """Files given by their URIs; those that are not below the root keep them as paths."""
+        """Files given by their URIs.
+
+        Parameters
+        ----------
+        root
+            URI of the dataset's root; files that are not below it keep their URIs as paths.
+        uris, sizes, mtimes
+            The files, as strings and integers.
+        """
         prefix = root.rstrip("/") + "/"
         paths = pc.utf8_slice_codeunits(uris, len(prefix))
         return cls(pc.if_else(pc.starts_with(uris, prefix), paths, uris), sizes, mtimes)

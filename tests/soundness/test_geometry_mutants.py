@@ -317,6 +317,7 @@ def test_the_corpora_catch(
         _search(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", [geometries, pairs, globe, elsewhere, slivers])
 def test_nothing_is_found_where_nothing_is_planted(corpus: Callable[[], Corpus]) -> None:
     corpus().search()

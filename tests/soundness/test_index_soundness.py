@@ -92,7 +92,7 @@ def test_no_leaf_excludes_an_outcome_that_a_row_has(kind: str) -> None:
     case = KINDS[kind]
     for name in case.columns:
         world = canned(name, case.make)
-        for leaf in some_of(leaves(name), 3):
+        for leaf in some_of(leaves(name), 5):
             sound(leaf, world)
             sound(p.Not(leaf), world)
 
