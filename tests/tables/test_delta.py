@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import geoskip
@@ -38,6 +41,23 @@ def kept(spark: Any) -> Kept:
         return report.files_kept, report.files_total
 
     return read
+
+
+def test_settings_that_change_between_planning_and_run(spark: Any, place: Path) -> None:
+    """Files without a note on their calendar are read as the session is set at the run."""
+    place.mkdir()
+    for number, year in enumerate((1500, 2020)):
+        pq.write_table(pa.table({"d": [datetime.date(year, 3, 3)]}), place / f"{number}.parquet")
+    spark.sql(f"CONVERT TO DELTA parquet.`{place}` NO STATISTICS")
+    geoskip.dataset(spark, place).create_index(MinMax("d"))
+    frames = [spark.read.format("delta").load(str(place)).where("d = date'1500-02-22'") for _ in range(2)]
+    assert [geoskip.report(frame).files_kept for frame in frames] == [0, 0]
+    assert frames[0].collect() == []
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY")
+    try:
+        assert len(frames[1].collect()) == 1
+    finally:
+        spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
 
 
 def test_a_path_and_a_table_of_the_catalogue(spark: Any, place: Path, kept: Kept) -> None:

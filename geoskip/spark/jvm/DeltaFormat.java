@@ -177,7 +177,7 @@ class GeoskipDeltaFileIndex extends TahoeFileIndexWithSnapshotDescriptor {
     }
 
     public Seq matchingFiles(Seq partitionFilters, Seq dataFilters) {
-        HashSet without = skipped();
+        HashSet without = kept.keepsAll() ? new HashSet() : skipped();
         List files = new ArrayList();
         for (AddFile file : ScalaInterop.list(prepared.matchingFiles(partitionFilters, dataFilters))) {
             if (!without.contains(file.path())) {

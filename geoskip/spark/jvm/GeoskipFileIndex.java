@@ -113,12 +113,21 @@ public class GeoskipFileIndex implements FileIndex {
         return found;
     }
 
-    /** Lists the files when a plan is run. Spark also takes the reader's settings then, not those of the planning. */
+    /** Lists the files when a plan is run. */
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
+        keepsAll();
+        return kept(partitionFilters, dataFilters);
+    }
+
+    /**
+     * Keeps all files from now on, and returns true, if the reader's settings have changed. Called when a plan is run,
+     * since Spark takes these settings then, not when it plans.
+     */
+    public boolean keepsAll() {
         if (reading != null && !planned.equals(SupportedRelations.ofReader(reading))) {
             decision.revoke();
         }
-        return kept(partitionFilters, dataFilters);
+        return decision.isRevoked();
     }
 
     Seq kept(Seq partitionFilters, Seq dataFilters) {
