@@ -38,6 +38,8 @@ def reason_csv_declined(options: Mapping[str, str], pruning: str | None) -> str 
 
     >>> reason_csv_declined({"sep": "||"}, "true")[:44]
     'with a separator of several characters what '
+    >>> reason_csv_declined({"sep": "\N{GRINNING FACE}"}, "true")[:38]
+    'with a separator of several characters'
     """
     if options.get("multiline") == "true":  # only the option makes Spark skip columns here
         return f"with multiLine and columnPruning {_DEPENDS}" if options.get("columnpruning") == "true" else None
@@ -45,7 +47,7 @@ def reason_csv_declined(options: Mapping[str, str], pruning: str | None) -> str 
         return None
     if options.get("unescapedquotehandling", "").upper() == "BACK_TO_DELIMITER":
         return f"with unescapedQuoteHandling=BACK_TO_DELIMITER {_DEPENDS}; set {PRUNING}=false"
-    if len(_separator(options)) > 1:
+    if len(_separator(options).encode("utf-16-le", "surrogatepass")) > 2:  # characters of Java
         return f"with a separator of several characters {_DEPENDS}; set {PRUNING}=false"
     encoding = options.get("encoding", options.get("charset", "UTF-8"))
     of_bytes = encoding.lower() in _ASCII_BASED and _special(options).isascii()

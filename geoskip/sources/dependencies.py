@@ -170,8 +170,12 @@ def _reason_of_whole_records(schema: str) -> str | None:
     """Reason why values of JSON depend on the other columns that a query reads, or None.
 
     If Spark cannot convert a value to one of these types, all columns of the record are NULL.
+
+    >>> udt = '{"type":"struct","fields":[{"name":"a","type":"integer"},{"name":"g","type":{"sqlType":"binary"}}]}'
+    >>> str(_reason_of_whole_records(udt))[:29]
+    'with a column of type binary '
     """
-    found = re.search(r'"(?:type|elementType|valueType)":"(binary|variant|void)"', schema)
+    found = re.search(r'"(?:type|elementType|valueType|sqlType)":"(binary|variant|void)"', schema)
     if found is None:
         return None
     fields = json.loads(schema)["fields"]
