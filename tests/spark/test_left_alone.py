@@ -140,7 +140,7 @@ def test_csv_whose_values_depend_on_the_columns_read(
     geoskip.dataset(spark, str(tmp_path), format="csv", schema=schema, **whole).create_index(ValueList("b"))
 
     def read(options: dict[str, Any], column: str, value: str) -> Any:
-        return spark.read.schema(schema).options(**options).csv(str(tmp_path)).where(f"b = '{value}'")
+        return spark.read.schema(schema).options(**options).csv(str(tmp_path)).where(f"{column} = '{value}'")
 
     assert same_as_off(lambda: read(whole, "b", "y")).files_kept == 1
     for column, value in [("a", "p"), ("a", "3"), ("b", "xy"), ("b", ' "a')]:
