@@ -324,3 +324,17 @@ def test_settings_that_change_between_planning_and_run(spark: Any, tmp_path: Pat
     report = geoskip.report(julian)
     assert report.files_kept == 2
     assert "a setting changed" in str(report)
+
+
+def test_settings_that_change_between_two_runs(spark: Any, tmp_path: Path) -> None:
+    """Tasks parse text as the session is set at each run, though Spark lists a plan's files once."""
+    for number, day in enumerate(("2020-1-1", "2020-02-02")):
+        (tmp_path / f"{number}.csv").write_text(f"{day}\n")
+    options = {"format": "csv", "schema": "d date", "dateFormat": "yyyy-MM-dd"}
+    with settings(spark, {"spark.sql.legacy.timeParserPolicy": "CORRECTED"}):
+        geoskip.dataset(spark, str(tmp_path), **options).create_index(MinMax("d"))
+        frame = spark.read.load(str(tmp_path), **options).where("d = date'2020-01-01'")
+        assert frame.collect() == []
+        assert geoskip.report(frame).files_kept == 0
+    with settings(spark, {"spark.sql.legacy.timeParserPolicy": "LEGACY"}):
+        assert len(frame.collect()) == 1

@@ -3,8 +3,8 @@ package geoskip;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import org.apache.spark.Partition;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.ExperimentalMethods;
@@ -30,8 +30,7 @@ public class GeoskipFileIndex implements FileIndex {
     final long files; // of the whole listing
     private long bytes = -1; // of the kept files; computed when needed
     private double share;
-    private SparkSession reading; // whose settings decide what the files hold; null if they need not be compared
-    private Map planned; // its settings when the decision was made
+    private ReaderSettings settings; // when the decision was made; null if they need not be compared
 
     GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) {
         this.inner = inner;
@@ -44,11 +43,8 @@ public class GeoskipFileIndex implements FileIndex {
         this.files = count;
     }
 
-    /** Skips files only as long as this session, which reads them, has its present settings. */
-    void under(SparkSession session) {
-        reading = session;
-        planned = SupportedRelations.ofReader(session);
-    }
+    /** Skips files only as long as sessions have these settings. */
+    void under(ReaderSettings settings) { this.settings = settings; }
 
     /** The geoskip index of a file index, which may be wrapped by that of a table format; null for other indexes. */
     static GeoskipFileIndex of(FileIndex index) {
@@ -120,11 +116,11 @@ public class GeoskipFileIndex implements FileIndex {
     }
 
     /**
-     * Keeps all files from now on, and returns true, if the reader's settings have changed. Called when a plan is run,
-     * since Spark takes these settings then, not when it plans.
+     * Keeps all files from now on, and returns true, if the reader's settings have changed. Called whenever a plan is
+     * run, since Spark takes these settings then, not when it plans.
      */
     public boolean keepsAll() {
-        if (reading != null && !planned.equals(SupportedRelations.ofReader(reading))) {
+        if (settings != null && settings.haveChanged()) {
             decision.revoke();
         }
         return decision.isRevoked();
@@ -158,6 +154,30 @@ public class GeoskipFileIndex implements FileIndex {
     public int hashCode() { return inner.hashCode(); }
 
     public String toString() { return "GeoskipFileIndex(" + inner + ")"; }
+}
+
+/**
+ * The settings of the sessions that decide what a scan reads: the one of the relation, from which Spark takes the
+ * reader, and the one that runs the query, from which its tasks take the rules for parsing text.
+ */
+class ReaderSettings {
+    private final LinkedHashMap planned = new LinkedHashMap(); // the settings of each session
+
+    ReaderSettings(SparkSession relation, SparkSession query) {
+        planned.put(relation, SupportedRelations.ofReader(relation));
+        if (query != relation) {
+            planned.put(query, SupportedRelations.ofReader(query));
+        }
+    }
+
+    boolean haveChanged() {
+        for (Object session : planned.keySet()) {
+            if (!planned.get(session).equals(SupportedRelations.ofReader((SparkSession) session))) {
+                return true;
+            }
+        }
+        return false;
+    }
 }
 
 /** Plans scans that skip files with comparable fingerprints as a {@link WatchedScan}. */
@@ -216,7 +236,7 @@ class WatchedScans extends SparkStrategy {
 }
 
 /**
- * A scan that compares its skipped files with their fingerprints whenever the plan is run.
+ * A scan that compares its skipped files with their fingerprints, and the settings, whenever the plan is run.
  *
  * Spark lists the files of a physical plan once: a DataFrame that is collected again runs the same RDD over the same
  * partitions. But at every run it serializes each task with its partition, in the driver. So one partition (or each, if
@@ -309,9 +329,10 @@ class Watch {
 
     /** The files that a partition reads at this run. */
     synchronized PartitionedFile[] files(FilePartition partition) {
+        boolean all = index.keepsAll(); // tasks parse text by the settings of this run
         List changed = new ArrayList();
         for (FileStatusWithMetadata file : skipped) {
-            if (isOf(partition, file) && index.decision.isWritten(file)) {
+            if (isOf(partition, file) && (all || index.decision.isWritten(file))) {
                 changed.add(file);
             }
         }

@@ -300,6 +300,7 @@ class GeoskipRule extends Rule {
         }
         List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
         long started = System.nanoTime();
+        ReaderSettings settings = new ReaderSettings((SparkSession) files.sparkSession(), session);
         QueryDecisions planned = QueryDecisions.current();
         long budget = budget(session.sessionState().conf());
         Decision decision = conditions.isEmpty() ? Decision.none(barriers) : decide(relation, new ScanQuestion(
@@ -308,7 +309,7 @@ class GeoskipRule extends Rule {
         decision.relation = relation;
         decision.conditions = conditions;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
-        index.under((SparkSession) files.sparkSession());
+        index.under(settings);
         return (LogicalPlan) ScalaInterop.relocated(
                 relation, TableFormat.narrowed(index), table(relation.catalogTable(), index));
     }
