@@ -124,7 +124,7 @@ class Audit implements Runnable {
         if (matching(chosen, directories, conditions) != 0) { // rows were lost, or reading failed
             for (FileStatusWithMetadata file : chosen) {
                 long rows = matching(Collections.singletonList(file), directories, conditions);
-                if (rows > 0 && isUnchanged(file)) {
+                if (rows > 0 && isUnchanged(file) && !index.isReadOtherwise()) {
                     lost.add(new Json().with("file", file.getPath().toString()).with("rows", rows));
                 }
                 read -= rows < 0 ? 1 : 0;

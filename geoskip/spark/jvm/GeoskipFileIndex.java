@@ -120,11 +120,14 @@ public class GeoskipFileIndex implements FileIndex {
      * run, since Spark takes these settings then, not when it plans.
      */
     public boolean keepsAll() {
-        if (settings != null && settings.haveChanged()) {
+        if (isReadOtherwise()) {
             decision.revoke();
         }
         return decision.isRevoked();
     }
+
+    /** True if the reader's settings are others now than when the decision was made. */
+    boolean isReadOtherwise() { return settings != null && settings.haveChanged(); }
 
     Seq kept(Seq partitionFilters, Seq dataFilters) {
         List kept = new ArrayList();
