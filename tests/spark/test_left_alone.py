@@ -183,6 +183,16 @@ def test_csv_records_that_spark_reads_in_two_ways(
         files_kept(value)
 
 
+def test_an_option_that_is_null(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "part.csv").write_text("a,b\n")
+    schema = "a string, b string"
+    with pytest.raises(GeoskipError, match="its option quote is null"):
+        geoskip.dataset(spark, str(tmp_path), format="csv", schema=schema, quote=None)
+    geoskip.dataset(spark, str(tmp_path), format="csv", schema=schema).create_index(ValueList("b"))
+    report = same_as_off(lambda: spark.read.schema(schema).option("quote", None).csv(str(tmp_path)).where("b = 'c'"))
+    assert says(report, "its option quote is null")
+
+
 @pytest.mark.parametrize("options", [{"encoding": "UTF-16"}, {"charset": "ISO-8859-1", "sep": "¦"}])
 def test_csv_in_encodings_whose_lines_are_not_searched(spark: Any, tmp_path: Path, options: dict[str, str]) -> None:
     (tmp_path / "part.csv").write_text("a,b\n")

@@ -114,6 +114,7 @@ public final class FrameFiles {
                 files.fileFormat().getClass().getName().endsWith(".JsonFileFormat") ? "_geoskip_bad" : null);
         return over(frame, read, chosen);
     }
+
     /** The lines of some files of text, given as for `only`, as a column `_geoskip_line` beside `_metadata`. */
     public Dataset lines(Dataset frame, String lines) {
         HadoopFsRelation files = (HadoopFsRelation) ((LogicalRelation) onlyRelation(

@@ -173,13 +173,18 @@ class ReaderSettings {
         }
     }
 
+    /** True also if the settings cannot be read. */
     boolean haveChanged() {
-        for (Object session : planned.keySet()) {
-            if (!planned.get(session).equals(SupportedRelations.ofReader((SparkSession) session))) {
-                return true;
+        try {
+            for (Object session : planned.keySet()) {
+                if (!planned.get(session).equals(SupportedRelations.ofReader((SparkSession) session))) {
+                    return true;
+                }
             }
+            return false;
+        } catch (RuntimeException failure) {
+            return true;
         }
-        return false;
     }
 }
 

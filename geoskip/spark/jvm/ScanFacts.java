@@ -92,8 +92,7 @@ class ScanFacts {
                 }
             }
             Seq filters = ScalaInterop.fixed(partitionFilters);
-            Seq directories = location == index ? index.kept(filters, dataFilters)
-                    : location.listFiles(filters, dataFilters);
+            Seq directories = index == null ? location.listFiles(filters, dataFilters) : index.kept(filters, dataFilters);
             kept = new ArrayList();
             for (PartitionDirectory directory : ScalaInterop.list(directories)) {
                 if (passes(late, directory.values())) {

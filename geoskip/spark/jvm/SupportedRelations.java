@@ -99,6 +99,11 @@ class SupportedRelations {
         if (location == GeoskipFileIndex.class) {
             return "already decided";
         }
+        for (scala.Tuple2 option : ScalaInterop.list(files.options())) {
+            if (option._2() == null) {
+                return "left alone: its option " + option._1() + " is null";
+            }
+        }
         return null;
     }
 
