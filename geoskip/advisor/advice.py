@@ -167,8 +167,8 @@ class Advice:
     def apply(self, *, layout: bool = False) -> Any:
         """Build the advised indexes, and return the report of the build; None if no index is advised.
 
-        Sizes are estimated before; if the indexes exceed the budget, those that add least are taken out of use, with a
-        warning. With ``layout``, rewrite the data in the advised layout, as ``Dataset.rewrite`` does, with the indexes
+        Sizes are estimated before. If the built indexes exceed the budget, some are taken out of use, with a warning.
+        With ``layout``, rewrite the data in the advised layout, as ``Dataset.rewrite`` does, with the indexes
         for that layout; the report of the rewrite names the new folder. Indexes that the advice does not name are never
         deleted. Raises InvalidSpecificationError for ``layout=True`` if no layout is advised.
         """

@@ -131,24 +131,24 @@ def recommend(
         candidates=len(sampled.proposed),
         notes=tuple(notes),
         queries={query.number: query.text for query in asked},
-        build=lambda: _build_within(dataset, advised, limit),
+        build=lambda: _build_within(dataset, advised, judged, limit),
         rewrite=lambda: _rewritten(dataset, layout),
     )
 
 
-def _build_within(dataset: Dataset, advised: Sequence[AdvisedIndex], budget: int) -> BuildReport:
-    """Build the advised indexes, and take out of use those that exceed the budget.
+def _build_within(
+    dataset: Dataset, advised: Sequence[AdvisedIndex], judged: JudgedCandidates, budget: int
+) -> BuildReport:
+    """Build the advised indexes; if they exceed the budget, select among them again, by their true sizes.
 
-    Indexes go in increasing order of the bytes that they add, until the others fit; a warning names them.
+    A warning names the indexes that are taken out of use.
     """
     report = dataset.create_index(*(each.index for each in advised))
     sizes = {str(each.index): report.metadata_bytes.get(str(each.index), 0) for each in advised}
-    dropped: list[str] = []
-    for each in sorted(advised, key=lambda each: (each.adds_bytes, str(each.index))):
-        if sum(sizes.values()) - sum(sizes[name] for name in dropped) > budget:
-            dropped.append(str(each.index))
-    if not dropped:
+    if sum(sizes.values()) <= budget:
         return report
+    costs = {name: sizes.get(name, budget + 1) for name in judged.costs}
+    dropped = sorted(sizes.keys() - _selection(replace(judged, costs=costs), budget, strict=False))
     dataset.delete_index(*dropped)
     warnings.warn(
         f"the advised indexes store {size_of(sum(sizes.values()))}, more than estimated and than the budget of "
