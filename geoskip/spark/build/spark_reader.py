@@ -127,11 +127,13 @@ def read_through_spark(
     """
     groups = [list(files)]
     found: list[FileResult] = []
+    searched: set[str] = set()
     failed = 0
     while groups:
         group = groups.pop()
         try:
-            twofold = _with_twofold_records(state, group)
+            twofold = _with_twofold_records(state, [file for file in group if file.uri not in searched])
+            searched.update(file.uri for file in group)
             found += [FileResult(uri, problem=TWOFOLD) for uri in twofold]
             group = [file for file in group if file.uri not in twofold]
             found += (job or _one_job)(state, entries, group) if group else []
@@ -247,10 +249,11 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
 def _with_twofold_records(state: SourceState, files: Sequence[ListedFile]) -> set[str]:
     """URIs of the CSV files with a line that Spark may read in two ways."""
     expression = ambiguous_line(state.relation)
-    if expression is None:
+    if expression is None or not files:
         return set()
-    text = DataFrame(java(state.spark).geoskip.files().lines(state.frame._jdf, _lines_of(files)), state.spark)
-    found = text.where(F.col("_geoskip_line").rlike(expression)).select("_metadata.file_path")
+    lines = DataFrame(java(state.spark).geoskip.files().lines(state.frame._jdf, _lines_of(files)), state.spark)
+    lines, path = with_path(lines)
+    found = lines.where(F.col("_geoskip_line").rlike(expression)).select(path)
     tasks = tasks_for(state.spark, files)
     with show_progress(state.spark, f"searching {count_of(len(files), 'file')} for ambiguous records", tasks):
         paths = {plain_uri(unquote(row[0])) for row in found.coalesce(tasks).distinct().collect()}

@@ -312,11 +312,11 @@ def _explain_errors(what: str, options: Mapping[str, Any] | None = None) -> Iter
         yield
     except (PySparkException, Py4JJavaError) as error:
         text = re.search(r'For input string: "(.*?)"', message_of(error))
-        for name, value in (options or {}).items() if text else ():
-            if text and str(value) == text[1]:
-                raise InvalidSpecificationError(
-                    f"{what}: the option {name} takes a number, got {value!r}; give one, or leave it out"
-                ) from None
+        named = [name for name, value in (options or {}).items() if text and str(value) == text[1]]
+        if options and named:
+            raise InvalidSpecificationError(
+                f"{what}: the option {named[0]} takes a number, got {options[named[0]]!r}; give one, or leave it out"
+            ) from None
         if isinstance(error, AnalysisException | IllegalArgumentException):
             raise InvalidSpecificationError(f"{what}: {sentence(error)}") from None
         kind = StoreError if _REFUSED.search(message_of(error)) else GeoskipError

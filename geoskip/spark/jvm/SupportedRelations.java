@@ -39,10 +39,10 @@ class SupportedRelations {
             Arrays.asList("orc.force.positional.evolution", "orc.proleptic.gregorian", "orc.proleptic.gregorian.default",
                     "avro.mapred.ignore.inputs.without.extension", "mapreduce.input.linerecordreader.line.maxlength");
 
-    /** Beginnings of settings that are often changed, and only change how a plan is run. */
+    /** Beginnings of settings that are often changed, and only change how a plan is made or run. */
     private static final List OF_PLANS = Arrays.asList(
-            "spark.sql.adaptive.", "spark.sql.autoBroadcast", "spark.sql.broadcast", "spark.sql.repl.", "spark.sql.shuffle.",
-            "spark.sql.ui.");
+            "spark.geoskip.", "spark.sql.adaptive.", "spark.sql.autoBroadcast", "spark.sql.broadcast", "spark.sql.repl.",
+            "spark.sql.shuffle.", "spark.sql.ui.");
 
     private static final List FORMATS = Arrays.asList(
             "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -113,18 +113,25 @@ class SupportedRelations {
         return format == null ? reason(files) : format.reasonOfTable(files);
     }
 
-    /** Settings and versions that indexes may depend on, by name. */
-    static Map ofSession(SQLConf conf) {
+    /** Settings and versions that indexes may depend on, by name, and geoskip's own settings. */
+    static Map ofSession(SQLConf conf) { return ofSession(conf, Collections.emptyList()); }
+
+    /** The settings of a session that may change what it reads of files, for comparison. */
+    static Map ofReader(SparkSession session) { return ofSession(session.sessionState().conf(), OF_PLANS); }
+
+    private static Map ofSession(SQLConf conf, List without) {
         Map found = new LinkedHashMap();
         for (String key : SETTINGS) {
-            found.put(key, setting(conf, key));
+            if (!beginsWith(key, without)) {
+                found.put(key, setting(conf, key));
+            }
         }
         found.put("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
         found.put("java.version", System.getProperty("java.version"));
         found.put("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
-        found.put("spark.sql.*", changed(conf, Collections.emptyList()));
+        found.put("spark.sql.*", changed(conf, without));
         for (String key : ScalaInterop.list(conf.getAllConfs().keys())) {
-            if (key.startsWith("spark.geoskip.") && !SETTINGS.contains(key)) {
+            if (key.startsWith("spark.geoskip.") && !SETTINGS.contains(key) && !beginsWith(key, without)) {
                 found.put(key, setting(conf, key));
             }
         }
@@ -135,17 +142,13 @@ class SupportedRelations {
         return found;
     }
 
-    /** The settings of a session that may change what it reads of files, for comparison. */
-    static Map ofReader(SparkSession session) {
-        SQLConf conf = session.sessionState().conf();
-        Map found = ofSession(conf);
-        for (Object name : found.keySet().toArray()) {
-            if (((String) name).startsWith("spark.geoskip.")) {
-                found.remove(name);
+    private static boolean beginsWith(String key, List starts) {
+        for (Object start : starts) {
+            if (key.startsWith((String) start)) {
+                return true;
             }
         }
-        found.put("spark.sql.*", changed(conf, OF_PLANS));
-        return found;
+        return false;
     }
 
     /** geoskip's settings that are set in a session. */
@@ -203,10 +206,7 @@ class SupportedRelations {
         for (scala.Tuple2 set : ScalaInterop.list(conf.getAllConfs())) {
             String key = (String) set._1();
             boolean mayMatter = key.startsWith("spark.sql.") || key.startsWith("spark.sedona.crs.");
-            for (Object start : without) {
-                mayMatter &= !key.startsWith((String) start);
-            }
-            if (mayMatter) {
+            if (mayMatter && !beginsWith(key, without)) {
                 ConfigEntry entry = SQLConf$.MODULE$.getConfigEntry(key);
                 String usual = entry == null ? null : entry.defaultValueString();
                 boolean same = isOfColumn(key) ? set._2().equals(usual) : ((String) set._2()).equalsIgnoreCase(usual);
