@@ -39,7 +39,7 @@ from geoskip.sources.arrow_reader import cache_zip_directories
 from geoskip.sources.column_names import backquote
 from geoskip.spark.analysis import SPARKS_GEOMETRY
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
-from geoskip.spark.build.spark_jobs import explain_worker_errors
+from geoskip.spark.build.spark_jobs import run_job
 from geoskip.spark.build.spark_reader import arrow_columns
 
 FILE_SIZE = 128 << 20
@@ -133,8 +133,7 @@ def arrange(
         warnings.simplefilter("ignore", FutureWarning)
         task = _key_task(arrangement, columns.types, names if partitions else None, slots)
         keys = pandas_udf(task, "bigint", PandasUDFType.SCALAR_ITER)
-    with explain_worker_errors():
-        keyed = frame.withColumn(order, keys(*sent))
+    keyed = run_job(lambda: frame.withColumn(order, keys(*sent)))
     shuffled = keyed.repartition(arrangement.files, F.shiftright(backquote(order), _ORDER_BITS))
     by_value = isinstance(layout, Sort) and not any(arrangement.are_geometries)
     within = LayoutColumns.of(shuffled, layout).plain if by_value else (backquote(order),)
@@ -325,8 +324,7 @@ def _sample_rows(frame: DataFrame, columns: Sequence[Column], rows: int, wanted:
     """Expressions for about ``wanted`` sampled rows of a DataFrame, or for all if it has no more."""
     chosen = frame if rows <= wanted else frame.sample(False, min(1.0, wanted / rows), seed=17)
     numbered: Any = chosen.select(*(column.alias(f"_{number}") for number, column in enumerate(columns)))
-    with explain_worker_errors():
-        batches = numbered._collect_as_arrow()
+    batches = run_job(numbered._collect_as_arrow)
     names = numbered.columns
     return pa.Table.from_batches(batches) if batches else pa.table({name: pa.array([], pa.int64()) for name in names})
 

@@ -36,7 +36,7 @@ from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import PAYLOAD, ExpressionPlan, expanding_task, reading_task
 from geoskip.spark.analysis import arrow_type
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_jobs import check_not_cancelled, explain_worker_errors, reason_of, show_progress
+from geoskip.spark.build.spark_jobs import check_not_cancelled, reason_of, run_job, show_progress
 from geoskip.spark.build.spark_reader import arrow_columns, tasks_for
 from geoskip.stores.log_files import local_path
 
@@ -107,8 +107,8 @@ def compute_expressions(
         read = spark.range(0, tasks, 1, tasks).mapInArrow(reading_task(share, plan, types, case_sensitive), schema)
         selected = read.select(PAYLOAD, *arrow_columns(read, [text for text, _ in plan.expressions]))
         job = selected.mapInArrow(expanding_task(plan), "payload binary")
-        with show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks), explain_worker_errors():
-            return [each for row in job.collect() for each in pickle.loads(row["payload"])]
+        with show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks):
+            return [each for row in run_job(job.collect) for each in pickle.loads(row["payload"])]
     except KeyError:
         return None
     except (PySparkException, Py4JJavaError) as error:

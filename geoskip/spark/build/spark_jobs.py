@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -111,15 +111,32 @@ OF_A_FILE = re.compile(
 )
 
 
-@contextmanager
-def explain_worker_errors() -> Iterator[None]:
-    """Turn the error of a worker that lacks a package or Python into EnvironmentProblem."""
-    try:
-        yield
-    except Exception as error:
-        if (problem := worker_problem(error)) is not None:
-            raise problem from error
-        raise
+_CLOSED_WORKER = re.compile(r"ClosedChannelException|SocketException: Socket (is )?closed")
+_MOST_CLOSED = 8
+_Result = TypeVar("_Result")
+
+
+def run_job(action: Callable[[], _Result]) -> _Result:
+    """Run a Spark job with Python tasks, again if Spark gave it a worker that was closed.
+
+    Spark may keep a closed worker of a cancelled job for a later one (SPARK-54217), and in local mode a failed task is
+    not repeated.
+
+    Raises
+    ------
+    EnvironmentProblem
+        If a worker lacks a package or Python.
+    """
+    closed = 0
+    while True:
+        try:
+            return action()
+        except Exception as error:
+            if (problem := worker_problem(error)) is not None:
+                raise problem from error
+            closed += 1
+            if closed > _MOST_CLOSED or not _CLOSED_WORKER.search(message_of(error)):
+                raise
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

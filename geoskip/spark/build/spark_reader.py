@@ -44,11 +44,11 @@ from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import (
     OF_A_FILE,
     check_not_cancelled,
-    explain_worker_errors,
     failing_expression,
     first_line,
     message_of,
     reason_of,
+    run_job,
     show_progress,
 )
 from geoskip.spark.session import java
@@ -97,8 +97,8 @@ def read_through_arrow(
     job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(
         partial(read_shares, plans, case_sensitive)
     )
-    with show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks), explain_worker_errors():
-        return [result for chunk in job.collect() for result in chunk]
+    with show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks):
+        return [result for chunk in run_job(job.collect) for result in chunk]
 
 
 ReadingJob = Callable[[SourceState, Sequence[IndexEntry], Sequence[ListedFile]], list[FileResult]]
@@ -241,8 +241,8 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     tasks = tasks_for(state.spark, files)
     task = summarising_task(selected.plans, selected.first, selected.decoded)
     job = selected.frame.coalesce(tasks).mapInArrow(task, _SCHEMA)
-    with show_progress(state.spark, f"reading {count_of(len(files), 'file')}", tasks), explain_worker_errors():
-        found = [pickle.loads(row["payload"]) for row in job.collect()]
+    with show_progress(state.spark, f"reading {count_of(len(files), 'file')}", tasks):
+        found = [pickle.loads(row["payload"]) for row in run_job(job.collect)]
     return results_of(found, entries, files, selected)
 
 
