@@ -304,6 +304,10 @@ def test_geometries_are_laid_out_by_their_centres(spark: Any, tmp_path: Path) ->
     written = geoskip.write(frame, tmp_path / "g", layout=Hilbert(geometry), files=16, indexes=GeoBox(geometry))
     inside = "ST_Intersects(ST_GeomFromWKB(shape), ST_PolygonFromEnvelope(10D, 10D, 20D, 20D))"
     assert same_as_off(lambda: written.to_df().where(inside)).files_kept <= 5
+    written.delete_index(GeoBox(geometry))
+    report = written.layout()
+    assert list(report.columns) == [f"{geometry} (x)", f"{geometry} (y)"], "read from the files, not as bytes"
+    assert max(each.files_read[0] for each in report.columns.values()) < 8
 
 
 @pytest.mark.slow

@@ -124,6 +124,11 @@ def arrange(
     arrangement = Arrangement.fit(layout, values, files, ties=ties, groups=codes.astype(np.int64))
     if len(arrangement.cuts.shared) and sample.num_rows == rows:
         frame = frame.repartition(1)  # equal rows are distributed in turn within one task
+    kept = set(frame.columns)
+    by_value = isinstance(layout, Sort) and not any(arrangement.are_geometries)
+    if by_value:
+        frame, layout = _with_values(frame, layout, columns)
+        columns = LayoutColumns.of(frame, layout)
     tie = inputs[1] if arrangement.needs_ties else F.lit(0).cast("bigint")
     sent = _sent(columns, tie, group if partitions else None)
     slots = partition_numbers(arrangement.files)
@@ -135,10 +140,19 @@ def arrange(
         keys = pandas_udf(task, "bigint", PandasUDFType.SCALAR_ITER)
     keyed = run_job(lambda: frame.withColumn(order, keys(*sent)))
     shuffled = keyed.repartition(arrangement.files, F.shiftright(backquote(order), _ORDER_BITS))
-    by_value = isinstance(layout, Sort) and not any(arrangement.are_geometries)
-    within = LayoutColumns.of(shuffled, layout).plain if by_value else (backquote(order),)
-    ordered = shuffled.sortWithinPartitions(*map(backquote, partitions), *within)
-    return ArrangedFrame(ordered.drop(order), arrangement.files)
+    within = layout.expressions if by_value else (order,)
+    ordered = shuffled.sortWithinPartitions(*map(backquote, (*partitions, *within)))
+    return ArrangedFrame(ordered.drop(*(name for name in keyed.columns if name not in kept)), arrangement.files)
+
+
+def _with_values(frame: DataFrame, layout: Layout, columns: LayoutColumns) -> tuple[DataFrame, Sort]:
+    """Add expressions as columns, so that each is computed once; return also the order over these."""
+    names = []
+    for text, column in zip(layout.expressions, columns.plain, strict=True):
+        names.append(text if text in frame.columns else _unused_name(frame, "_geoskip_value"))
+        if text not in frame.columns:
+            frame = frame.withColumn(names[-1], column)
+    return frame, Sort(*names)
 
 
 def _sent(columns: LayoutColumns, tie: Column, group: Column | None) -> list[Column]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.indexes.base import Index
@@ -24,17 +26,20 @@ from geoskip.layout.layout_report import (
     out_of_order,
     stored_ranges,
 )
+from geoskip.layout.ranks import is_geometry
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.refresh import SnapshotDiff
 from geoskip.metadata import FileMetadata, FileRow, IndexEntry, Snapshot, build_table
 from geoskip.sources.build_verbs import is_elsewhere
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, relative_path
-from geoskip.spark.analysis import bind
+from geoskip.spark.analysis import bind, columns_for
 from geoskip.spark.build.job import read_summaries
+from geoskip.spark.build.spark_jobs import run_job
 from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java
 
+_FIRST_ROWS = 100
 _SMALL = 16 << 20
 """Maximum total size of files that the driver reads without a job."""
 
@@ -177,12 +182,22 @@ def _bound(data: SparkData, text: str) -> IndexEntry:
         return bind(java(data.source.spark), state.frame, state.relation, [index])[0]
 
     try:
-        return entry(MinMax(text))
+        found = entry(MinMax(text))
+        return entry(GeoBox(text)) if _has_geometries(state.frame, text) else found
     except InvalidSpecificationError as error:
         try:
             return entry(GeoBox(text))
         except InvalidSpecificationError:
             raise error from None
+
+
+def _has_geometries(frame: DataFrame, text: str) -> bool:
+    """Test whether an expression is binary, and its first values are geometries as WKB."""
+    selected: Any = frame.select(*columns_for(frame, [text]))
+    if not isinstance(selected.schema.fields[0].dataType, T.BinaryType):
+        return False
+    batches = run_job(selected.limit(_FIRST_ROWS)._collect_as_arrow)
+    return bool(batches) and is_geometry(pa.Table.from_batches(batches).column(0).combine_chunks())
 
 
 def _summaries(
