@@ -215,7 +215,7 @@ def _relation(written: WrittenWorkload) -> list[str]:
     ]
 
 
-def _print_cost(spark: Any, *, times: int = 3) -> None:
+def _print_cost(spark: Any, *, times: int = 5) -> None:
     """Print what writing in a layout takes beside sorting by one column, in turn."""
     frame = spark.read.parquet(str(flights()))
     folder = str(PLACE / "layouts" / "cost")
