@@ -18,6 +18,8 @@ import pytest
 import geoskip
 from tests.support.readme import GUIDES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 HOME = PROJECT["project"]["urls"]["Homepage"]

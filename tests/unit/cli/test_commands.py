@@ -312,6 +312,7 @@ def test_in_processes_codes_pipes_and_paths_are_those_of_a_shell(data: Path) -> 
     assert "Traceback" not in codes.stderr
 
 
+@pytest.mark.slow
 def test_help_and_version_import_nothing_that_is_slow() -> None:
     code = "import sys; sys.argv[1:] = {}; from geoskip.__main__ import main\ntry: main()\nexcept SystemExit: pass\n"
     code += "print(*sorted({{'pyspark', 'numpy', 'pyarrow', 'shapely', 'sqlglot', 'pandas'}} & set(sys.modules)), '!')"
@@ -343,6 +344,7 @@ def test_completion_knows_kinds_columns_and_indexes(data: Path) -> None:
     assert (complete_columns(context, "a"), complete_indexes(context, "a")) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

@@ -172,6 +172,7 @@ def test_many_threads_make_what_one_makes(tmp_path: Path) -> None:
         assert summaries(tmp_path, index, tmp_path / "_1") == summaries(tmp_path, index, tmp_path / "_4")
 
 
+@pytest.mark.slow
 def test_pyspark_is_not_imported(folder: Path) -> None:
     source = (
         "import sys, geoskip\n"

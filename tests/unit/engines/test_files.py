@@ -303,6 +303,7 @@ def test_wrong_arguments_are_errors(folder: Path) -> None:
         geoskip.files(folder, store=ParquetStore(folder / "_geoskip"), metadata="x")
 
 
+@pytest.mark.slow
 def test_neither_pyspark_nor_py4j_is_imported(folder: Path) -> None:
     code = (
         "import sys, geoskip; from geoskip.predicates import *; "

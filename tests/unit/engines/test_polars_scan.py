@@ -198,6 +198,7 @@ def test_sql_that_is_none_is_an_error(points: Path) -> None:
             scan(points, "lng > 1", dialect="klingon")
 
 
+@pytest.mark.slow
 def test_neither_pyspark_nor_the_other_engine_is_imported(points: Path) -> None:
     code = f"""
 import sys, geoskip

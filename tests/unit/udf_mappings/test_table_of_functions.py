@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from geoskip import GeoBox, MinMax, mappings, maps
 from geoskip.registry import Function
 
 TABLE = Path(__file__).parents[3] / "udf_mappings" / "README.md"
 
 
+@pytest.mark.slow
 def test_the_table_is_current() -> None:
     done = subprocess.run([sys.executable, "-m", "geoskip", "mappings"], capture_output=True, text=True, check=True)
     assert done.stdout == TABLE.read_text("utf-8"), f"python -m geoskip mappings > {TABLE.parent.name}/{TABLE.name}"
