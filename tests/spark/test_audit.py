@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import os
 from collections.abc import Iterator
@@ -139,3 +140,20 @@ def test_nothing_is_said_where_nothing_is_lost_or_asked_for(own: Any, tmp_path: 
     with pytest.raises(Exception, match=r"(?i)divi"):
         own.sql("SELECT * FROM t WHERE temp < 5 AND 1 / (temp - 3) > 0").collect()
     assert geoskip.wait_for_audits(own)
+
+
+@pytest.mark.slow
+def test_rows_that_other_settings_than_the_querys_find_are_not_lost(own: Any, tmp_path: Path) -> None:
+    for number, year in enumerate((1500, 2020)):
+        pq.write_table(pa.table({"d": [datetime.date(year, 3, 3)]}), tmp_path / f"{number}.parquet")
+    mode = "spark.sql.parquet.datetimeRebaseModeInRead"
+    own.conf.set(mode, "CORRECTED")
+    own.conf.set(AUDIT, "1.0")
+    geoskip.dataset(own, str(tmp_path)).create_index(MinMax("d"))
+    for _ in range(4):  # audits run one after another, so the last one starts when the setting has changed
+        assert own.read.parquet(str(tmp_path)).where("d = date'1500-02-22'").collect() == []
+    own.conf.set(mode, "LEGACY")
+    assert geoskip.wait_for_audits(own)
+    own.conf.unset(mode)
+    assert [report.lost for report in geoskip.reports(own)[-4:]] == [()] * 4
+    assert not geoskip.quarantined()
