@@ -126,6 +126,23 @@ def test_types_of_partition_columns(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_decimals_that_are_rounded_in_the_rows(spark: Any, tmp_path: Path) -> None:
+    """Spark prunes by the value in a folder's name, 1, and gives the rows that of the column's scale, 1.00."""
+    for value in ("1", "2.00", "123456"):
+        write(tmp_path / f"p={value}", [5])
+    options = {"schema": "temp long, p decimal(5, 2)"}
+    geoskip.dataset(spark, str(tmp_path), **options).create_index(MinMax("temp"))
+
+    def kept_of(where: str) -> int:
+        return same_as_off(lambda: spark.read.schema(options["schema"]).parquet(str(tmp_path)).where(where)).files_kept
+
+    assert kept_of("concat(temp, '-', p) = '5-1.00'") == 2
+    assert kept_of("concat(temp, '-', p) = '5-2.00'") == 3
+    assert kept_of("concat(temp, '-', p) = '5-1'") == 2
+    assert kept_of("CAST(p AS STRING) = '1'") == 1
+    assert kept_of("temp > 5 OR p = 123456") == 2
+
+
 def test_many_partitions(spark: Any, tmp_path: Path) -> None:
     for number in range(50):
         write(tmp_path / f"p={number}", [number, number + 100 * (number % 10 == 0)])

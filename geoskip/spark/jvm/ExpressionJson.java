@@ -290,9 +290,26 @@ class Slots {
     /** Adds the values of a partition before the decision, up to the maximum number of vectors. */
     void add(InternalRow partition) {
         String key = key(partition);
-        if (!vectors.containsKey(key) && vectors.size() < MOST_VECTORS) {
+        if (!hasOtherDecimals(partition) && !vectors.containsKey(key) && vectors.size() < MOST_VECTORS) {
             vectors.put(key, vectors.size());
         }
+    }
+
+    /**
+     * True if a decimal is not of its column's scale or precision. Spark parses the folder's name ({@code 1}), prunes
+     * by that value, and rounds it in the rows ({@code 1.00}).
+     */
+    private boolean hasOtherDecimals(InternalRow partition) {
+        for (int i = 0; i < schema.length(); i++) {
+            if (schema.apply(i).dataType() instanceof DecimalType && !partition.isNullAt(i)) {
+                DecimalType type = (DecimalType) schema.apply(i).dataType();
+                Decimal value = (Decimal) partition.get(i, type);
+                if (value.scale() != type.scale() || value.precision() > type.precision()) {
+                    return true;
+                }
+            }
+        }
+        return false;
     }
 
     /**
@@ -300,7 +317,10 @@ class Slots {
      * expressions keep state between rows, and several threads may list the files of one plan.
      */
     synchronized int number(InternalRow partition) {
-        return expressions.isEmpty() ? 0 : (Integer) vectors.getOrDefault(key(partition), -1);
+        if (expressions.isEmpty()) {
+            return 0;
+        }
+        return hasOtherDecimals(partition) ? -1 : (Integer) vectors.getOrDefault(key(partition), -1);
     }
 
     private String key(InternalRow partition) {
