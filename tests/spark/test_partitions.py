@@ -126,8 +126,8 @@ def test_types_of_partition_columns(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_decimals_that_are_rounded_in_the_rows(spark: Any, tmp_path: Path) -> None:
-    """Spark prunes by the value in a folder's name, 1, and gives the rows that of the column's scale, 1.00."""
+def test_decimals_that_rows_have_otherwise(spark: Any, tmp_path: Path) -> None:
+    """Spark prunes by the number in a folder's name, 1, and gives the rows another value: 1.00, or even 0.01."""
     for value in ("1", "2.00", "123456"):
         write(tmp_path / f"p={value}", [5])
     options = {"schema": "temp long, p decimal(5, 2)"}
@@ -139,6 +139,7 @@ def test_decimals_that_are_rounded_in_the_rows(spark: Any, tmp_path: Path) -> No
     assert kept_of("concat(temp, '-', p) = '5-1.00'") == 2
     assert kept_of("concat(temp, '-', p) = '5-2.00'") == 3
     assert kept_of("concat(temp, '-', p) = '5-1'") == 2
+    assert kept_of("concat(temp, '-', p) = '5-0.01'") == 2
     assert kept_of("CAST(p AS STRING) = '1'") == 1
     assert kept_of("temp > 5 OR p = 123456") == 2
 

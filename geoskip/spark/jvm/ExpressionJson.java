@@ -296,8 +296,8 @@ class Slots {
     }
 
     /**
-     * True if a decimal is not of its column's scale or precision. Spark parses the folder's name ({@code 1}), prunes
-     * by that value, and rounds it in the rows ({@code 1.00}).
+     * True if a decimal is not of its column's scale or precision. Spark prunes by the number in the folder's name
+     * ({@code 1}), and gives the rows another value of the column's type ({@code 1.00}, or even {@code 0.01}).
      */
     private boolean hasOtherDecimals(InternalRow partition) {
         for (int i = 0; i < schema.length(); i++) {
