@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,14 +183,16 @@ def test_workers_that_spark_has_closed_are_passed_over(
     stopped = []
     try:
         for worker, pid in idle_workers(spark):
-            os.kill(pid, signal.SIGSTOP)  # one that has ended would not be reused
-            stopped.append(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)  # one that has ended would not be reused
+                stopped.append(pid)
             worker.close()
         assert stopped
         report, (row,), _ = built(spark, place, ValueList(expression))
     finally:
         for pid in stopped:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # Spark may have ended it
+                os.kill(pid, signal.SIGKILL)
     assert report.readers == {f"valuelist({expression})": reader}
     assert row[f"valuelist({expression})"]["values"] == [b"x1"]
 
