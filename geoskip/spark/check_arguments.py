@@ -32,6 +32,7 @@ from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate
 from geoskip.registry import SPELLINGS, Function, current
 from geoskip.registry.functions import CATALYST
 from geoskip.spark.analysis import without_error_log
+from geoskip.spark.build.spark_jobs import collect_table
 
 _MOST = 3
 """Maximum number of combinations of argument types to try."""
@@ -208,9 +209,9 @@ def _argument_names(name: str) -> list[str]:
 
 def evaluate_texts(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
     """Evaluate SQL texts for each row, in the order of the rows; None if Spark fails."""
-    selected: Any = frame.selectExpr(*(f"{text} AS c{number}" for number, text in enumerate(texts)))
+    selected = frame.selectExpr(*(f"{text} AS c{number}" for number, text in enumerate(texts)))
     with suppress(PySparkException), without_error_log():
-        return pa.Table.from_batches(selected._collect_as_arrow())
+        return collect_table(selected)
     return None
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -40,7 +39,7 @@ from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_jobs import run_job, show_progress
+from geoskip.spark.build.spark_jobs import collect_table, show_progress
 from geoskip.spark.build.spark_reader import arrow_columns, restricted_to, with_path
 
 _LEAST_ROWS, _MOST_ROWS = 200_000, 1_000_000
@@ -130,11 +129,10 @@ def sample_rows(
     texts = list(dict.fromkeys(text for entry in entries for text in texts_of(entry.index)))
     folder = F.regexp_replace(path, "/[^/]*$", "") if state.relation.partitions else F.lit("")
     selected = [folder, columns.nulls, *columns.values, *arrow_columns(sampled, texts)]
-    numbered: Any = sampled.select(*(column.alias(f"_{number}") for number, column in enumerate(selected)))
+    numbered = sampled.select(*(column.alias(f"_{number}") for number, column in enumerate(selected)))
     with show_progress(state.spark, "sampling rows"):
-        batches = run_job(numbered._collect_as_arrow)
-    table = pa.Table.from_batches(batches) if batches else None
-    if table is None or not table.num_rows:
+        table = collect_table(numbered)
+    if not table.num_rows:
         raise DatasetNotFoundError(f"{state.relation.root} has no rows that {layout} could order")
     first = 2 + len(columns.values)
     nulls = table.column(1).to_numpy()

@@ -39,7 +39,7 @@ from geoskip.sources.arrow_reader import cache_zip_directories
 from geoskip.sources.column_names import backquote
 from geoskip.spark.analysis import SPARKS_GEOMETRY
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
-from geoskip.spark.build.spark_jobs import run_job
+from geoskip.spark.build.spark_jobs import collect_table, run_job
 from geoskip.spark.build.spark_reader import arrow_columns
 
 FILE_SIZE = 128 << 20
@@ -337,10 +337,7 @@ def _arrow_or_text(column: Column, kind: T.DataType) -> Column:
 def _sample_rows(frame: DataFrame, columns: Sequence[Column], rows: int, wanted: int) -> pa.Table:
     """Expressions for about ``wanted`` sampled rows of a DataFrame, or for all if it has no more."""
     chosen = frame if rows <= wanted else frame.sample(False, min(1.0, wanted / rows), seed=17)
-    numbered: Any = chosen.select(*(column.alias(f"_{number}") for number, column in enumerate(columns)))
-    batches = run_job(numbered._collect_as_arrow)
-    names = numbered.columns
-    return pa.Table.from_batches(batches) if batches else pa.table({name: pa.array([], pa.int64()) for name in names})
+    return collect_table(chosen.select(*(column.alias(f"_{number}") for number, column in enumerate(columns))))
 
 
 def _unused_name(frame: DataFrame, name: str) -> str:

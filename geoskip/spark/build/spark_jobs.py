@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
 from geoskip.sources.listed_files import near_path
 from geoskip.sources.progress import PATIENCE, progress_display
+from geoskip.spark.analysis import arrow_type
 from geoskip.spark.workers import worker_problem
 
 _WAYS_OUT = (
@@ -137,6 +139,15 @@ def run_job(action: Callable[[], _Result]) -> _Result:
             closed += 1
             if closed > _MOST_CLOSED or not _CLOSED_WORKER.search(message_of(error)):
                 raise
+
+
+def collect_table(frame: DataFrame) -> pa.Table:
+    """The rows of a DataFrame as an Arrow table with Spark's types."""
+    rows: Any = frame
+    batches = run_job(rows._collect_as_arrow)
+    if batches:
+        return pa.Table.from_batches(batches)
+    return pa.schema([pa.field(field.name, arrow_type(field)) for field in frame.schema.fields]).empty_table()
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,9 +29,8 @@ from geoskip.sources.arrow_reader import FileResult, RowSummaries
 from geoskip.sources.bound_indexes import calls_python
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import MALFORMED, plain_uri
-from geoskip.spark.analysis import arrow_type
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_jobs import show_progress
+from geoskip.spark.build.spark_jobs import collect_table, show_progress
 from geoskip.spark.build.spark_reader import (
     SelectedValues,
     hidden_by_a_view,
@@ -112,7 +110,7 @@ class _ColumnCounts:
                 F.count_if(value.isNull()).alias(f"nulls{number}"),
                 F.count_if(nan).alias(f"nans{number}"),
             ]
-        table = _collect_table(frame.groupBy("_file").agg(*aggregates))
+        table = collect_table(frame.groupBy("_file").agg(*aggregates))
         columns = (table.column(name).to_pylist() for name in ("_file", "rows", "malformed"))
         return cls(table, types, *columns)
 
@@ -159,7 +157,7 @@ def _distinct_values(frame: DataFrame, selected: SelectedValues, column: int, mo
     negative = (value == 0) & (value.cast("string") == "-0.0") if pa.types.is_floating(kind) else F.lit(False)
     pairs = frame.where(value.isNotNull()).select("_file", value.alias("value"), negative.alias("negative")).distinct()
     by_file = Window.partitionBy("_file").orderBy("value", "negative")
-    table = _collect_table(pairs.withColumn("place", F.row_number().over(by_file)).where(F.col("place") <= most))
+    table = collect_table(pairs.withColumn("place", F.row_number().over(by_file)).where(F.col("place") <= most))
     table = table.sort_by([("_file", "ascending"), ("place", "ascending")])
     values = table.column("value").combine_chunks().cast(kind)
     if pa.types.is_floating(kind):
@@ -168,13 +166,3 @@ def _distinct_values(frame: DataFrame, selected: SelectedValues, column: int, mo
     ends = runs.run_ends.to_pylist()
     places = zip(runs.values.to_pylist(), [0, *ends], ends, strict=False)
     return {path: values.slice(start, end - start) for path, start, end in places}
-
-
-def _collect_table(frame: DataFrame) -> pa.Table:
-    """The rows of a DataFrame as an Arrow table with Spark's types."""
-    rows: Any = frame
-    batches = rows._collect_as_arrow()
-    if batches:
-        return pa.Table.from_batches(batches)
-    schema = pa.schema([pa.field(field.name, arrow_type(field)) for field in frame.schema.fields])
-    return schema.empty_table()

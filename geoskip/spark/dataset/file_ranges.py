@@ -34,7 +34,7 @@ from geoskip.sources.build_verbs import is_elsewhere
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, relative_path
 from geoskip.spark.analysis import bind, columns_for
 from geoskip.spark.build.job import read_summaries
-from geoskip.spark.build.spark_jobs import run_job
+from geoskip.spark.build.spark_jobs import collect_table
 from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java
@@ -193,11 +193,10 @@ def _bound(data: SparkData, text: str) -> IndexEntry:
 
 def _has_geometries(frame: DataFrame, text: str) -> bool:
     """Test whether an expression is binary, and its first values are geometries as WKB."""
-    selected: Any = frame.select(*columns_for(frame, [text]))
+    selected = frame.select(*columns_for(frame, [text]))
     if not isinstance(selected.schema.fields[0].dataType, T.BinaryType):
         return False
-    batches = run_job(selected.limit(_FIRST_ROWS)._collect_as_arrow)
-    return bool(batches) and is_geometry(pa.Table.from_batches(batches).column(0).combine_chunks())
+    return is_geometry(collect_table(selected.limit(_FIRST_ROWS)).column(0).combine_chunks())
 
 
 def _summaries(
