@@ -37,7 +37,7 @@ from geoskip.sources.dependencies import (
     reason_declined,
 )
 from geoskip.spark.rule.translate import Translator
-from geoskip.spark.session import JvmBridge
+from geoskip.spark.session import JvmBridge, with_rule
 
 Json = Mapping[str, Any]
 
@@ -96,13 +96,13 @@ def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
     return [column.alias(f"_g{number}") for number, column in enumerate(columns)]
 
 
-def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
+def bind(frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
     """Entries of some indexes over a dataset.
 
     Parameters
     ----------
-    jvm, frame, relation, indexes
-        The Java side, the dataset's DataFrame, the relation that it reads, and the specifications.
+    frame, relation, indexes
+        The dataset's DataFrame, the relation that it reads, and the specifications.
 
     Raises
     ------
@@ -110,9 +110,9 @@ def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequ
         For indexes that are given twice, and expressions that cannot be indexed soundly.
     """
     indexes = check_indexes(indexes)
-    together = _analyse(jvm, frame, relation, indexes) if len(indexes) > 1 else None
+    together = _analyse(frame, relation, indexes) if len(indexes) > 1 else None
     if together is None:  # analysed alone, each raises its own error
-        together = [_analyse_alone(jvm, frame, relation, index) for index in indexes]
+        together = [_analyse_alone(frame, relation, index) for index in indexes]
     entries = [_entry(relation, index, found) for index, found in zip(indexes, together, strict=True)]
     check_distinct(entries, new=not all(index.bound for index in indexes))  # bound indexes exist already
     return entries
@@ -122,9 +122,7 @@ Analysis = list[tuple[Json, T.StructField]]
 """Analysed node and field of each expression of an index."""
 
 
-def _analyse(
-    jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]
-) -> list[Analysis] | None:
+def _analyse(frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]) -> list[Analysis] | None:
     """Analyse the expressions of all indexes at once; None if one of them cannot be analysed."""
     texts = [text for index in indexes for text in relation.texts_of(index)]
     try:
@@ -134,16 +132,16 @@ def _analyse(
         if len(indexes) == 1:
             raise
         return None
-    written = json.loads(jvm.geoskip.analyse(selected._jdf))
+    written = json.loads(with_rule(frame.sparkSession).analyse(selected._jdf))
     if len(written) != len(texts):
         return None
     analyses = iter(zip(written, selected.schema.fields, strict=True))
     return [list(islice(analyses, len(index.expressions()))) for index in indexes]
 
 
-def _analyse_alone(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, index: Index) -> Analysis:
+def _analyse_alone(frame: DataFrame, relation: FileRelation, index: Index) -> Analysis:
     try:
-        analysis = _analyse(jvm, frame, relation, [index])
+        analysis = _analyse(frame, relation, [index])
     except (AnalysisException, ParseException) as error:
         raise analysis_error(index, frame, error) from None
     if analysis is None:

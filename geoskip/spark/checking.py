@@ -53,7 +53,7 @@ from geoskip.spark.check_arguments import (
 )
 from geoskip.spark.rule.evaluator import SparkEvaluator
 from geoskip.spark.rule.translate import Translator
-from geoskip.spark.session import disabled, java
+from geoskip.spark.session import disabled, java, with_rule
 
 _ROWS = 60
 _CONSTANTS = 4
@@ -229,7 +229,7 @@ class _FunctionTrial:
         return "geometry" if type(kind).__name__ == "GeometryType" else str(kind.simpleString())
 
     def _jvm_conditions(self, frame: DataFrame, texts: Sequence[str], deadline: float) -> _JvmConditions:
-        jvm = java(self.spark).geoskip
+        jvm = with_rule(self.spark)
         selected = frame.selectExpr(*(f"({t}) AS c{n}" for n, t in enumerate(texts)))
         number, _, written = jvm.hold(selected._jdf).partition("\n")
         nodes = json.loads(written)

@@ -165,6 +165,18 @@ def check_session(spark: SparkSession) -> None:
     )
 
 
+def with_rule(spark: SparkSession) -> Any:
+    """Return the Java side of a session with the rule installed, switched off unless it was enabled."""
+    check_session(spark)
+    side = java(spark).geoskip
+    if not side.installed(spark._jsparkSession):
+        switched = spark.conf.get(ENABLED, None)
+        side.install(spark._jsparkSession, False)
+        if side.installed(spark._jsparkSession):  # unless another Python process decides for this JVM
+            spark.conf.set(ENABLED, "false" if switched is None else switched)
+    return side
+
+
 def disable(spark: SparkSession) -> None:
     """Switch geoskip off for this session. A DataFrame that was already planned keeps its plan."""
     check_session(spark)

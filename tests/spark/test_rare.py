@@ -24,6 +24,7 @@ pytestmark = pytest.mark.spark
 TWO_SESSIONS = """
 import sys
 import geoskip
+from pyspark.sql import SparkSession
 
 place = sys.argv[1]
 config = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
@@ -35,6 +36,11 @@ for turn in range(2):
     rows = frame.collect()
     print("found", len(rows), geoskip.report(frame).files_kept, len(geoskip.reports(spark)))
     spark.stop()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+built = geoskip.dataset(spark, place).create_index(geoskip.ValueList("a + 1"))
+print("without enable", built.files, geoskip.is_enabled(spark))
+geoskip.enable(spark)
+print("with it", geoskip.explain(spark.read.parquet(place).where("a + 1 = 3")).files_kept)
 """
 
 
@@ -197,3 +203,4 @@ def test_a_table_with_a_padded_column(spark: Any) -> None:
 def test_a_session_after_another_in_one_process(sessions: subprocess.Popen[str]) -> None:
     shown, _ = sessions.communicate(timeout=180)
     assert [line for line in shown.splitlines() if line.startswith("found")] == ["found 1 1 1"] * 2, shown
+    assert [line for line in shown.splitlines() if "with" in line] == ["without enable 3 False", "with it 1"], shown

@@ -18,9 +18,10 @@ from geoskip.metadata import empty_snapshot
 from geoskip.planner import decide
 from geoskip.predicates import And, Predicate
 from geoskip.report import Report, Scan
-from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of, with_rule
+from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.reports import report
 from geoskip.spark.rule.translate import members_as_written
+from geoskip.spark.session import with_rule
 
 _QUALIFIER = re.compile(r"(?:`[^`]*`|\w+)\.")
 

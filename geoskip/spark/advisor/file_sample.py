@@ -39,7 +39,6 @@ from geoskip.spark.build.job import build, choose_parameters, needs_job
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.dataset.source import SparkData
-from geoskip.spark.session import java
 from geoskip.stores.encryption import Encryption, PartKeys, Vault
 from geoskip.stores.keyring import KeyRing
 from geoskip.stores.part_files import write_part
@@ -185,7 +184,7 @@ def sample_files(
     state = source.current_state() if state is None else state
     chosen = choose_files(state, files) if isinstance(files, float | int) else list(files)
     data = SparkData(source, state)
-    entries = bind(java(source.spark), state.frame, state.relation, indexes)
+    entries = bind(state.frame, state.relation, indexes)
     existing = latest(data.store)
     if existing is not None and is_elsewhere(data, existing.header):
         existing = None

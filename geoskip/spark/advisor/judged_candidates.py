@@ -27,7 +27,6 @@ from geoskip.spark.advisor.what_if import AskedQuery, usable_indexes
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.handle import Dataset
-from geoskip.spark.session import java
 
 _MOST_VECTORS = 16
 """Maximum number of vectors of partition values for which conditions are searched for candidates."""
@@ -137,7 +136,7 @@ def _bindable(dataset: Dataset, state: SourceState, indexes: Sequence[Index]) ->
     if not indexes:
         return []
     try:
-        entries = bind(java(dataset.spark), state.frame, state.relation, indexes)
+        entries = bind(state.frame, state.relation, indexes)
     except GeoskipError:
         if len(indexes) == 1:
             return []

@@ -33,7 +33,7 @@ from geoskip.sources.dependencies import renamer
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, parts_of
-from geoskip.spark.session import ENABLED, check_session, java
+from geoskip.spark.session import with_rule
 
 _LONGEST = 200
 _BUDGET = 10.0
@@ -222,18 +222,6 @@ def conditions_of(spark: SparkSession, query: str | DataFrame) -> list[ScanCondi
     side = with_rule(session)
     scans = _scans(side, session, query)
     return [condition_of(PlannedScan(side, scans.get(number), session)) for number in range(scans.size())]
-
-
-def with_rule(session: SparkSession) -> Any:
-    """Return the Java side of a session with the rule installed, switched off unless it was enabled."""
-    check_session(session)
-    side = java(session).geoskip
-    if not side.installed(session._jsparkSession):
-        switched = session.conf.get(ENABLED, None)
-        side.install(session._jsparkSession, False)
-        if side.installed(session._jsparkSession):  # unless another Python process decides for this JVM
-            session.conf.set(ENABLED, "false" if switched is None else switched)
-    return side
 
 
 def condition_of(planned: PlannedScan) -> ScanCondition:

@@ -65,7 +65,7 @@ def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str,
         )
     create_indexes(
         data,
-        bind(java(source.spark), state.frame, state.relation, indexes),
+        bind(state.frame, state.relation, indexes),
         by=ENGINE,
         choose=lambda entries: choose_parameters(state, entries),
         on_first=lambda: _warn_of_table_format(source, state),
@@ -92,7 +92,7 @@ def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
     if mode == "full":
         indexes = [entry.index for entry in snapshot.header.entries]
         try:
-            rebound = bind(java(source.spark), state.frame, state.relation, indexes)
+            rebound = bind(state.frame, state.relation, indexes)
         except UnknownColumnError as error:
             raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
         refresh_fully(data, snapshot, rebound, by=ENGINE)

@@ -37,7 +37,6 @@ from geoskip.spark.build.job import read_summaries
 from geoskip.spark.build.spark_jobs import collect_table
 from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
-from geoskip.spark.session import java
 
 _FIRST_ROWS = 100
 _SMALL = 16 << 20
@@ -179,7 +178,7 @@ def _bound(data: SparkData, text: str) -> IndexEntry:
     state = data.state
 
     def entry(index: Index) -> IndexEntry:
-        return bind(java(data.source.spark), state.frame, state.relation, [index])[0]
+        return bind(state.frame, state.relation, [index])[0]
 
     try:
         found = entry(MinMax(text))

@@ -403,7 +403,7 @@ class SparkData:
         if not entries:
             return []
         try:
-            now = bind(java(self.source.spark), self.state.frame, self.state.relation, [old.index for old in entries])
+            now = bind(self.state.frame, self.state.relation, [old.index for old in entries])
         except InvalidSpecificationError as error:
             return [str(error)] if len(entries) == 1 else [why for old in entries for why in self._changes([old])]
         return list(map(change_of, entries, now))

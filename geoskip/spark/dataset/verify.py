@@ -41,7 +41,7 @@ from geoskip.sources.verification import VerifyResult, check_sample, compare_wit
 from geoskip.spark.analysis import bind
 from geoskip.spark.dataset.create_refresh import ENGINE, create, report
 from geoskip.spark.dataset.source import DatasetSource, SparkData
-from geoskip.spark.session import check_session, java, known
+from geoskip.spark.session import check_session, known
 from geoskip.statements.statement import DescribeStatement
 from geoskip.stores.base import Store
 
@@ -114,7 +114,7 @@ def _move_here(data: SparkData, header: Header) -> BuildReport:
     source, state = data.source, data.state
     _check_readable(data.store, header)
     indexes = [entry.index for entry in header.entries]
-    entries = tuple(bind(java(source.spark), state.frame, state.relation, indexes))
+    entries = tuple(bind(state.frame, state.relation, indexes))
     if (why := reason_not_indexable(source.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
     check_keys(data, entries)
@@ -129,7 +129,7 @@ def _rebuild(source: DatasetSource, store: Store, header: Header, started: float
     _check_readable(store, header)
     data = SparkData(source, source.current_state())
     state = data.state
-    entries = bind(java(source.spark), state.frame, state.relation, [entry.index for entry in header.entries])
+    entries = bind(state.frame, state.relation, [entry.index for entry in header.entries])
     plan = RefreshPlan(BuiltSummaries(data), entries, layout=header.layout)
 
     def replace_everything(attempt: CommitAttempt) -> Commit | Amend | NoChange | None:
