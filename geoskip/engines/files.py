@@ -30,6 +30,7 @@ from geoskip.engines.table_listing import list_files
 from geoskip.engines.time_texts import is_utc, zone_of
 from geoskip.engines.usable_indexes import schema_types, types_of_schema, usable, without_old_times
 from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.lifecycle.log import reason_unreadable
 from geoskip.metadata import IndexEntry, Snapshot, empty_snapshot
 from geoskip.planner import Decision, clause_for, decide
 from geoskip.predicates import TRUE, Call, Predicate, walk
@@ -90,12 +91,10 @@ def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadat
     """
     root, below = locate(path)
     found = list_files(root, below)
-    try:
+    with suppress(MetadataError):  # files() reports the error
         snapshot = latest_snapshot(store_of(root, store, metadata))
-    except MetadataError:  # files() reports the error
-        return found
-    if snapshot is not None:
-        FileMatch.of(snapshot, found)
+        if snapshot is not None:
+            FileMatch.of(snapshot, found)
     return found
 
 
@@ -160,9 +159,17 @@ def files(
     columns = {**(types if is_complete else _types_in_a_file(found)), **partitions.types}
     names = tuple(columns) if is_complete else None
     predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
-    question = _Question(found, snapshot, is_readable, partitions, without_old_times(predicate), reasons)
-    kept = question.kept_numbers()
-    answer = KeptFiles(question.files(kept))
+    used = without_old_times(predicate)
+
+    def ask(snapshot: Snapshot | None, is_readable: bool, reasons: list[str]) -> tuple[_Question, Numbers, KeptFiles]:
+        question = _Question(found, snapshot, is_readable, partitions, used, reasons)
+        kept = question.kept_numbers()
+        return question, kept, KeptFiles(question.files(kept))
+
+    try:
+        question, kept, answer = ask(snapshot, is_readable, [*reasons])
+    except MetadataError as error:  # a column of the snapshot is read where it is needed first
+        question, kept, answer = ask(None, False, [*reasons, reason_unreadable(f"the metadata of {root}", error)])
     answer.predicate, answer.columns, answer.listing = predicate, columns, found
     answer.partition_columns = tuple(partitions.types)
     answer.report = question.report(kept, "" if where is None else str(predicate), time.perf_counter() - started)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from geoskip.engines.folder_listing import FOLDER, FolderListing, table_format
 from geoskip.errors import InvalidSpecificationError, MetadataError
-from geoskip.lifecycle.log import repair_advice
+from geoskip.lifecycle.log import reason_unreadable
 from geoskip.metadata import Snapshot
 from geoskip.report import unindexed_at_last
 from geoskip.stores.base import Store
@@ -91,7 +91,7 @@ def snapshot_or_reason(
     try:
         snapshot = latest_snapshot(chosen)
     except MetadataError as error:
-        reasons.append(f"the metadata in {chosen.location} could not be read: {error}{repair_advice(error)}")
+        reasons.append(reason_unreadable(f"the metadata in {chosen.location}", error))
         return None, False
     if snapshot is None:
         maker = "geoskip.build()" if table_format(root) is None else "geoskip.dataset(spark, ...).create_index()"

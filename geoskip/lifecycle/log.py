@@ -310,9 +310,10 @@ def latest(store: Store) -> Snapshot | None:
 _REPAIR = "; dataset.repair() builds anew what cannot be read"
 
 
-def repair_advice(error: BaseException) -> str:
-    """Advice on damaged metadata, as the end of a sentence; empty for other errors."""
-    return _REPAIR if " is damaged" in str(error) and not isinstance(error, MissingKeyError) else ""
+def reason_unreadable(metadata: str, error: BaseException) -> str:
+    """A sentence on metadata that could not be read, with advice if they are damaged."""
+    is_damaged = " is damaged" in str(error) and not isinstance(error, MissingKeyError)
+    return f"{metadata} could not be read: {error}{_REPAIR if is_damaged else ''}"
 
 
 @dataclass(frozen=True)

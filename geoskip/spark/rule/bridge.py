@@ -25,7 +25,7 @@ import numpy as np
 from geoskip.advisor.condition_text import shape_of
 from geoskip.clauses import KEEP_ALL, Mask
 from geoskip.indexes.base import Index
-from geoskip.lifecycle.log import repair_advice
+from geoskip.lifecycle.log import reason_unreadable
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.planner import Decision, decide
 from geoskip.predicates import And, Predicate
@@ -163,7 +163,7 @@ class Bridge:
             try:
                 snapshot = self.known.snapshot(root, age=age)
             except BaseException as error:
-                reasons.append(f"the metadata of {root} could not be read: {error}{repair_advice(error)}")
+                reasons.append(reason_unreadable(f"the metadata of {root}", error))
                 continue
             if snapshot is None:
                 reasons.append(f"there are no metadata in {self.known.store(root).location}: create_index() makes them")

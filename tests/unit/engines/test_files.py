@@ -166,6 +166,20 @@ def test_damaged_metadata_keep_every_file(folder: Path) -> None:
     assert any("damaged" in reason for reason in found.report.reasons)
 
 
+def test_a_damaged_byte_keeps_files_and_raises_nothing(folder: Path) -> None:
+    (part,) = (folder / "_geoskip/_parts").iterdir()
+    whole, right, reasons = part.read_bytes(), set(names(geoskip.files(folder, above(25)))), []
+    for place in range(0, len(whole), 11):
+        part.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        store = ParquetStore(folder / "_geoskip")
+        listing = geoskip.listing(folder, store=store)
+        found = geoskip.files(folder, above(25), store=store, listing=listing)
+        assert set(names(found)) >= right, place
+        reasons += found.report.reasons
+    assert any("checksum of path differs" in reason for reason in reasons)
+    assert any("checksum of rows differs" in reason for reason in reasons)
+
+
 def test_no_index_is_suggested_where_metadata_cannot_be_read(tmp_path: Path) -> None:
     place = tmp_path / "a\nb"
     store = ParquetStore(place / "_geoskip", encryption=Encryption(KeyRing({"k": b"0" * 32}), "k"))
