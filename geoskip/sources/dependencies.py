@@ -52,6 +52,8 @@ _CALENDARS = ("orc.proleptic.gregorian", "orc.proleptic.gregorian.default")
 _LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader skips longer lines
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
+_LIMITS = {"maxStringLen": 20_000_000, "maxNumLen": 1000, "maxNestingDepth": 1000}
+"""Options for JSON with their defaults: Spark compares with these limits only some of what a query does not read."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -156,6 +158,10 @@ def reason_declined(reader: Reader) -> str | None:
     if reader.is_of("Json"):
         if str(reader.settings.get(_PARTIAL, "true")).lower() == "false":
             return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
+        for name, usual in _LIMITS.items():
+            limit = options.get(name.lower(), str(usual))
+            if not limit.isdecimal() or int(limit) < usual:
+                return f"with {name}={limit} what a column holds depends on the columns read beside it"
         if re.search(r'"valueType":(?!"string")', reader.schema):
             return "with maps of other values than strings what a column holds depends on the columns read beside it"
         return _reason_of_whole_records(reader.schema)
@@ -415,8 +421,12 @@ def same_place(found: str, recorded: str) -> bool:
 
 
 def renamer(header: Header, request: Json) -> Callable[[str], str]:
-    """Function from a column's name in the query to its name in the metadata, by Spark's rule on case."""
-    if str(request["settings"].get("spark.sql.caseSensitive")).lower() == "true":
+    """Function from a column's name in the query to its name in the metadata, by Spark's rule on case.
+
+    Spark finds the fields of JSON records by the exact names of the query's schema, whatever the setting.
+    """
+    is_json = str(header.source.get("class")).endswith(".JsonFileFormat")
+    if is_json or str(request["settings"].get("spark.sql.caseSensitive")).lower() == "true":
         return lambda name: name
     names = {name for entry in header.entries for name, _ in entry.columns}
     lowered = {name.lower(): name for name in names}

@@ -103,7 +103,14 @@ def _is_json(record: pa.Scalar) -> bool:
         json.loads(text, parse_constant=int)  # fails for NaN and Infinity, which are not JSON
     except (ValueError, RecursionError):
         return False
-    return re.search(r"\d{1000}", text) is None  # numbers with more digits are too long for Spark's parser
+    # longer texts, numbers with more digits and deeper values are too much for Spark's parser
+    return len(text) <= 20_000_000 and re.search(r"\d{1000}", text) is None and _depth(text) <= 1000
+
+
+def _depth(text: str) -> int:
+    """Number of arrays and objects within each other in valid JSON."""
+    brackets = re.findall(r"[][{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text))
+    return max(itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
 
 
 def payload_batch(done: Sequence[bytes]) -> pa.RecordBatch:

@@ -128,6 +128,18 @@ def test_a_csv_schema_is_by_position(spark: Any, tmp_path: Path) -> None:
         assert same_as_off(lambda read=read: read().where("id = 8")).files_kept == kept, schema
 
 
+def test_json_fields_are_found_by_the_case_of_their_names(spark: Any, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text(f'{{"a": {number}, "s": {{"x": {number}}}}}\n')
+    geoskip.dataset(spark, str(tmp_path), format="json").create_index(MinMax("A"), MinMax("s.x"))
+    for schema, kept in {"a int": 3, "a long": 0, "A long": 3}.items():
+        read = reader(spark, tmp_path, "json", {"schema": schema})
+        assert same_as_off(lambda read=read: read().where("a IS NULL")).files_kept == kept, schema
+    for schema, kept in {"s struct<x: long>": 1, "s struct<X: long>": 3, "S struct<x: long>": 3}.items():
+        read = reader(spark, tmp_path, "json", {"schema": schema})
+        assert same_as_off(lambda read=read: read().where("coalesce(s.x, 1) = 1")).files_kept == kept, schema
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "orc"])
 def test_each_index_knows_the_place_of_its_columns(spark: Any, tmp_path: Path, kind: str) -> None:
@@ -224,6 +236,34 @@ def test_json_whose_rows_depend_on_the_columns_read_is_declined(spark: Any, tmp_
             geoskip.dataset(spark, str(tmp_path), format="json", schema=plain)
     finally:
         spark.conf.unset("spark.sql.json.enablePartialResults")
+
+
+def test_texts_of_json_that_are_too_long(spark: Any, tmp_path: Path) -> None:
+    """A record with one is NULL to queries that read the text, and to no others."""
+    for number, length in enumerate((1, 20_100_000)):
+        (tmp_path / f"{number}.json").write_text(f'{{"a": {number}, "b": "{"x" * length}", "c": 5}}\n')
+    schema = "a int, b string, c int"
+    with pytest.raises(InvalidSpecificationError, match="maxStringLen=99"):
+        geoskip.dataset(spark, str(tmp_path), format="json", schema=schema, maxStringLen=99)
+    handle = geoskip.dataset(spark, str(tmp_path), format="json", schema=schema)
+    assert [*handle.create_index(MinMax("c"), MinMax("length(b)")).excluded] == ["1.json"]
+    assert same_as_off(lambda: handle.to_df().where("c = 5").select("c")).files_kept == 2
+    assert same_as_off(lambda: handle.to_df().where("c = 6")).files_kept == 1
+    geoskip.dataset(spark, str(tmp_path), format="json", schema=schema, maxStringLen=10**9)
+
+
+def test_json_nested_deeper_than_a_limit(spark: Any, tmp_path: Path) -> None:
+    """Of a record with a value that is nested too deeply Spark may read what precedes it, or nothing."""
+    for number, (inner, depth) in enumerate(((1, 1), (1, 1001), ('"[\\"["', 1))):
+        value = "[" * depth + f"{inner}" + "]" * depth
+        (tmp_path / f"{number}.json").write_text(f'{{"a": {number}, "b": {{"y": {value}}}, "c": "x"}}\n')
+    schema = "a int, b string, c int"
+    for name in ("maxNestingDepth", "maxNumLen"):
+        with pytest.raises(InvalidSpecificationError, match=f"{name}=2"):
+            geoskip.dataset(spark, str(tmp_path), format="json", schema=schema, **{name: 2})
+    handle = geoskip.dataset(spark, str(tmp_path), format="json", schema=schema)
+    assert [*handle.create_index(MinMax("a"), MinMax("c")).excluded] == ["1.json"]
+    assert same_as_off(lambda: handle.to_df().where("a = 1")).files_kept == 1
 
 
 def test_text(spark: Any, tmp_path: Path) -> None:
