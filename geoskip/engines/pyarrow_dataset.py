@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
@@ -26,8 +26,10 @@ from geoskip.engines.folder_listing import FolderListing, locate, table_format
 from geoskip.engines.iceberg_columns import IcebergColumns
 from geoskip.engines.scan_reports import remember
 from geoskip.engines.table_listing import list_files, refuse_inside, refuse_unlike
+from geoskip.engines.usable_indexes import tested_for_null
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import FALSE, TRUE, And, Predicate
+from geoskip.sources.column_names import parts_of_name
 from geoskip.stores.base import Store
 from geoskip.types import SqlType, sql_type
 
@@ -142,10 +144,58 @@ def _partition(known: pc.Expression, names: Collection[str]) -> pc.Expression:
 
 def without_skipped(whole: Any, path: str | os.PathLike[str], kept: KeptFiles) -> Any:
     """The dataset without the skipped files."""
-    skipped = set(kept.report.skipped_files())
     folder = os.path.abspath(os.fspath(path))
-    fragments = [one for one in whole.get_fragments() if os.path.join(folder, one.path) not in skipped]
-    return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+    fragments = {os.path.join(folder, one.path): one for one in whole.get_fragments()}
+    skipped = set(kept.report.skipped_files()) & fragments.keys()
+    if names := tested_for_null(kept.predicate):
+        _keep_other_spellings({file: fragments[file] for file in sorted(skipped)}, names, kept)
+        skipped &= set(kept.report.skipped_files())
+    left = [one for file, one in fragments.items() if file not in skipped]
+    return ds.FileSystemDataset(left, whole.schema, whole.format, whole.filesystem)
+
+
+def _keep_other_spellings(skipped: Mapping[str, Any], names: Collection[str], kept: KeptFiles) -> None:
+    """Keep the skipped files in which pyarrow finds NULL, since they spell a column otherwise.
+
+    Parameters
+    ----------
+    skipped
+        The fragments of the skipped files by path.
+    names
+        The columns of which NULL may satisfy the condition.
+    kept
+        The selected files, whose report is corrected.
+    """
+    with ThreadPoolExecutor(_THREADS) as pool:
+        schemas = pool.map(lambda one: one.physical_schema, skipped.values())
+        more = [
+            file
+            for file, schema in zip(skipped, schemas, strict=True)
+            if any(_is_spelt_otherwise(parts_of_name(name), list(schema)) for name in names)
+        ]
+    if more:
+        old = kept.report
+        told = f"{len(more)} files are read, which spell a column otherwise: pyarrow finds NULL in it"
+        kept.report = replace(
+            old,
+            files_kept=old.files_kept + len(more),
+            bytes_kept=old.bytes_kept + sum(map(os.path.getsize, more)),
+            noted=(*old.noted, told),
+            paths=lambda are_kept: [*old.kept_files(), *more] if are_kept else sorted({*old.skipped_files()} - {*more}),
+        )
+
+
+def _is_spelt_otherwise(path: Sequence[str], fields: Sequence[pa.Field]) -> bool:
+    """True if a file has a column or a nested field with another case than asked, and not with the same.
+
+    >>> fields = [pa.field("a", pa.struct([("b", pa.int8())]))]
+    >>> [_is_spelt_otherwise(path, fields) for path in (["a"], ["A"], ["c"], ["a", "b"], ["a", "B"])]
+    [False, True, False, False, True]
+    """
+    found = [each for each in fields if each.name == path[0]]
+    if not found:
+        return any(each.name.lower() == path[0].lower() for each in fields)
+    return len(path) > 1 and pa.types.is_struct(found[0].type) and _is_spelt_otherwise(path[1:], list(found[0].type))
 
 
 def refuse_other_names(dataset: Any, columns: IcebergColumns | None) -> None:

@@ -21,11 +21,13 @@ from geoskip.predicates import (
     Column,
     Comparison,
     In,
+    IsNull,
     Literal,
     Not,
     Opaque,
     Or,
     Predicate,
+    children,
     columns_of,
     transform,
     walk,
@@ -183,6 +185,21 @@ def _type_text(kind: Any, about: Mapping[str, Any]) -> str:
     if kind["type"] == "struct":
         return f"struct<{','.join(field['name'] + ':' + _type_text(field['type'], {}) for field in kind['fields'])}>"
     return str(kind["type"])
+
+
+def tested_for_null(predicate: Predicate) -> frozenset[str]:
+    """The columns of which NULL may make a predicate TRUE.
+
+    >>> x, y = (IsNull(Column(name, "int")) for name in "xy")
+    >>> tested_for_null(And((Not(x), y)))
+    frozenset({'y'})
+    """
+    match predicate:
+        case IsNull():
+            return columns_of(predicate)
+        case Not(IsNull()):
+            return frozenset()
+    return frozenset().union(*map(tested_for_null, children(predicate)))
 
 
 def without_old_times(predicate: Predicate) -> Predicate:

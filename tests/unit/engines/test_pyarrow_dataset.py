@@ -120,6 +120,17 @@ def test_a_column_that_pyarrow_reads_as_another_type_decides_nothing(tmp_path: P
     assert "f is no column with a known type" in str(geoskip.report(dataset))
 
 
+def test_a_column_that_a_file_spells_otherwise_is_null_for_pyarrow(tmp_path: Path) -> None:
+    tables = {f"{n}.parquet": pa.table({name: [n]}) for n, name in enumerate(("Temp", "temp", "TEMP"), 1)}
+    write_indexed(tmp_path, tables, {"Temp": "bigint"}, [geoskip.MinMax("Temp")])
+    for where, kept in ((F("Temp").is_null(), 2), (~F("Temp").isin([1]), 2), (F("Temp") == 1, 1), (F("Temp") > 1, 2)):
+        dataset = geoskip.pyarrow_dataset(tmp_path, where)
+        assert is_same(dataset.to_table(), alone(tmp_path, where))
+        report = geoskip.report(dataset)
+        assert (report.files_kept, len(report.scans[0].kept_files())) == (kept, kept)
+        assert len(report.scans[0].skipped_files()) == 3 - kept
+
+
 def test_one_file_and_a_folder_below_are_datasets_too(odd: Path) -> None:
     where = F("number") == 4
     below = geoskip.pyarrow_dataset(odd / "part=1", where)
