@@ -7,7 +7,10 @@ has pushed down. The files are listed and selected then, in each collection.
 from __future__ import annotations
 
 import os
+import queue
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -120,7 +123,11 @@ class _PolarsDataset:
 
     def select_files(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
         """Select the files of a listing, or of a new one, that may match a condition; None selects all."""
-        arrow = self.pl.DataFrame(schema=self.schema).to_arrow().schema
+        types: dict[str, pa.DataType] = {}
+        for name, kind in self.schema.items():
+            with suppress(pa.ArrowException):  # Arrow has no integers of 128 bits
+                types[name] = self.pl.Series(dtype=kind).to_arrow().type
+        arrow = pa.schema(types.items())
 
         def translate(where: Any, columns: Any, schema: pa.Schema) -> tuple[Predicate, list[str]]:
             predicate, reasons = (TRUE, []) if where is None else predicate_of_polars(where, columns, self.schema)
@@ -153,8 +160,8 @@ class _PolarsDataset:
             frame = frame.filter(predicate)
         if columns is not None:
             frame = frame.select(columns)
-        if hasattr(frame, "collect_batches"):
-            yield from frame.collect_batches(chunk_size=batch)
+        if hasattr(frame, "sink_batches"):
+            yield from _batches(frame, batch)
         else:
             yield frame.collect()
 
@@ -203,6 +210,38 @@ class _PolarsIcebergTable(_PolarsDataset):
 
 
 _READERS: dict[str | None, type[_PolarsDataset]] = {"Delta": _PolarsDeltaTable, "Iceberg": _PolarsIcebergTable}
+
+
+def _batches(frame: Any, size: int | None) -> Iterator[Any]:
+    """The rows of a frame in batches; raises where a thread fails, unlike ``collect_batches``."""
+    ready: queue.Queue[Any] = queue.Queue(maxsize=2)
+    is_done = threading.Event()
+
+    def put(batch: Any) -> bool:
+        while not is_done.is_set():
+            with suppress(queue.Full):
+                ready.put(batch, timeout=0.1)
+                return False
+        return True  # polars ends the query
+
+    def run() -> None:
+        end: BaseException | None = None
+        try:
+            frame.sink_batches(put, chunk_size=size)
+        except BaseException as error:  # a failed thread raises no Exception
+            end = error
+        put((end,))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while not isinstance(batch := ready.get(), tuple):
+            yield batch
+    finally:
+        is_done.set()
+        thread.join()
+    if batch[0] is not None:
+        raise batch[0]
 
 
 def _loses_null(kind: Any) -> bool:
