@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from geoskip.bounds.sort_keys import nearest_real
-from geoskip.predicates import FALSE, TRUE, And, Column, Comparison, IsNull, Literal, Not, Or, Predicate
+from geoskip.predicates import FALSE, TRUE, And, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from geoskip.types import SqlType, sql_type
 
 _DAY = 86_400_000_000
@@ -48,6 +48,9 @@ class Engine:
         True if columns of times may hold nanoseconds, which Spark truncates.
     wraps
         True if a time outside the range of 64-bit nanoseconds may wrap around, as when Arrow reads INT96.
+    narrows
+        True if a double may be rounded to 32 bits when it is compared with a column of doubles, as for DuckDB's files
+        with floats in such a column.
     orders_texts
         True if strings are certain to be compared by their bytes, and not by their position in an enumeration.
     """
@@ -56,6 +59,7 @@ class Engine:
     units: int = 1
     finer: bool = True
     wraps: bool = False
+    narrows: bool = False
     orders_texts: bool = True
 
 
@@ -160,6 +164,9 @@ def _float(op: str, column: Column, value: Fraction | float, engine: Engine) -> 
         everything = Not(IsNull(column))
         return (everything, FALSE) if op == "!=" else (FALSE, everything)
     nearest = nearest_real(value, single=column.type == "float")
+    single = nearest_real(value, single=True)
+    if engine.narrows and single not in (nearest, value) and value == value:
+        return _near_single(op, column, nearest, single), _near_single(NEGATED[op], column, nearest, single)
     exact = nearest == value or value != value
     literal = Literal(nearest, column.type)
 
@@ -170,6 +177,16 @@ def _float(op: str, column: Column, value: Fraction | float, engine: Engine) -> 
 
     nan = [is_nan(column)] if engine.ieee and op in (">", ">=") else []
     return holds(op), disjunction([holds(NEGATED[op]), *nan])
+
+
+def _near_single(op: str, column: Column, value: float, single: float) -> Predicate:
+    """Compare a column with a number or with the 32-bit float next to it."""
+    if op == "!=":
+        return Not(IsNull(column))
+    if op == "=":
+        return In(column, (Literal(value, column.type), Literal(single, column.type)))
+    end = max(value, single) if op in ("<", "<=") else min(value, single)
+    return Comparison(op, column, Literal(end, column.type))
 
 
 def _on_grid(

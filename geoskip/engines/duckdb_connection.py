@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from geoskip.engines.constant_bounds import conjunction
 from geoskip.engines.duckdb_files import ParquetFiles
-from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, fold_case
+from geoskip.engines.duckdb_scopes import Json, TableScan, cte_names, find_scans, fold_case, table_names
 from geoskip.engines.duckdb_session import SPATIAL, Query, SessionFacts
 from geoskip.engines.duckdb_statement import (
     BUILT_IN,
@@ -85,12 +88,9 @@ class NarrowedConnection:
         self._files = ParquetFiles(self._run)
         self._names: dict[str, str] = {}
         self._viewed: dict[str, list[str]] = {}
+        self._made: dict[str, set[int]] = {}  # hashes of the views of each name; a rollback may restore an earlier one
         self._refused: dict[str, InvalidSpecificationError] = {}
         self._report = Report(())
-        try:  # a query's Python variables are the caller's, some frames up
-            self._session("SET python_scan_all_frames = true", [])
-        except Exception:
-            self._report = Report((), ("Python variables are not seen: the settings of the connection are locked",))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
@@ -119,16 +119,15 @@ class NarrowedConnection:
         query, alias, params
             As for ``DuckDBPyConnection.sql``; parameters count as constants.
         """
-        found: DuckDBPyRelation = self._either(
-            query, params, lambda text: self.connection.sql(text, alias=alias, params=params)
-        )
+        run = partial(self.connection.sql, alias=alias, params=params)
+        found: DuckDBPyRelation = self._either(query, params, run, sys._getframe(1))
         return found
 
     query = sql
 
     def execute(self, query: Any, parameters: Any = None) -> NarrowedConnection:
         """Run a statement over the files that may hold a matching row; fetch the result from this wrapper."""
-        self._either(query, parameters, lambda text: self.connection.execute(text, parameters))
+        self._either(query, parameters, partial(self.connection.execute, parameters=parameters), sys._getframe(1))
         return self
 
     def register_dataset(
@@ -156,6 +155,7 @@ class NarrowedConnection:
         if store is not None or metadata is not None:
             self._files.datasets[folder] = (store, metadata)
         self._viewed.pop(fold_case(name), None)
+        self._made.pop(fold_case(name), None)
         self._files.listings.clear()
         self._make_view(name, folder)
         self._names[fold_case(name)] = folder
@@ -181,15 +181,25 @@ class NarrowedConnection:
     def _refresh_views(self) -> None:
         """Bring the views of registered folders up to date, for what is not seen through."""
         self._refused.clear()
-        for name, folder in self._names.items():
+        for name, folder in self._registered(SessionFacts(self._session)).items():
             try:
                 self._make_view(name, folder)
             except InvalidSpecificationError as error:  # a table that has deletion vectors by now
                 self._refused[name] = error
                 self._viewed.pop(name, None)
+                self._made.pop(name, None)
                 self._session(f"DROP VIEW IF EXISTS temp.{quote_name(name)}", [])
             except (GeoskipError, NotUnderstoodError, OSError):  # the folder is gone: DuckDB says so if it is read
                 continue
+
+    def _registered(self, facts: SessionFacts) -> dict[str, str]:
+        """The folders of the names that still mean the views that were made for them."""
+
+        def is_ours(name: str) -> bool:
+            text, made = facts.definition_of(name), self._made.get(name)
+            return text is None if made is None else hash(text) in made
+
+        return {name: folder for name, folder in self._names.items() if is_ours(name)}
 
     def _make_view(self, name: str, folder: str) -> None:
         names = self._files.of_folder(folder)
@@ -200,6 +210,7 @@ class NarrowedConnection:
         call = self._files.reader(folder).text(names)
         self._session(f"CREATE OR REPLACE TEMP VIEW {quote_name(name)} AS SELECT * FROM {call}", [])
         self._viewed[fold_case(name)] = names
+        self._made.setdefault(fold_case(name), set()).add(hash(SessionFacts(self._session).definition_of(name)))
 
     # ---- running
 
@@ -211,22 +222,36 @@ class NarrowedConnection:
         """Run a query of our own in the session, as its views and macros are."""
         return list(self.connection.execute(text, list(parameters)).fetchall())
 
-    def _either(self, query: Any, parameters: Any, run: Callable[[Any], Any]) -> Any:
-        """Run the narrowed text, or the original where DuckDB cannot bind the narrowed one."""
+    def _either(self, query: Any, parameters: Any, run: Callable[[Any], Any], caller: FrameType) -> Any:
+        """Run the narrowed text, or the original where DuckDB cannot bind the narrowed one.
+
+        Parameters
+        ----------
+        query, parameters
+            The statement and its parameters.
+        run
+            DuckDB's own function that runs a text.
+        caller
+            The frame whose variables are tables for the statement, as for DuckDB's own functions.
+        """
         import duckdb as module
+
+        def run_in_caller(text: Any) -> Any:
+            seen = {**caller.f_locals, "_geoskip_run": run, "_geoskip_text": text}
+            return eval("_geoskip_run(_geoskip_text)", caller.f_globals, seen)
 
         text = self._narrow(query, parameters) if isinstance(query, str) else None
         if not isinstance(query, str):
             self._report = Report((), ("only statements given as texts are narrowed",))
         if text is not None:
             try:
-                return run(text)
+                return run_in_caller(text)
             except (module.BinderException, module.CatalogException, module.ParserException) as error:
                 why = str(error).partition("\n")[0]
                 self._report = Report((), (f"the statement runs as it is written: over fewer files, {why}",))
         self._refresh_views()
         try:
-            return run(query)
+            return run_in_caller(query)
         except module.CatalogException as error:
             for name, reason in self._refused.items():
                 if name in fold_case(str(error)):
@@ -242,9 +267,9 @@ class NarrowedConnection:
         self._files.matched.clear()
         try:
             head, body = head_and_query(query)
-            statement = _Statement(
-                self._run, SessionFacts(self._session), self._files, self._names, query, named_parameters(parameters)
-            )
+            facts = SessionFacts(self._session)
+            names = self._registered(facts)
+            statement = _Statement(self._run, facts, self._files, names, query, named_parameters(parameters))
             text = head + statement.narrow(body)
         except (NotUnderstoodError, module.Error, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
             why = str(error).partition("\n")[0]
@@ -289,12 +314,19 @@ class _Statement:
     notes: list[str] = field(default_factory=list)
     unresolved: bool = False
     """True where a name may mean a view that is not seen through."""
+    ctes: set[str] = field(default_factory=set)
+    """The names of common table expressions, which would hide tables of these names from the text of a view."""
 
     def narrow(self, query: str, above: list[Json] | None = None) -> str:
         """The text of a query over fewer files, given conditions on its output."""
         import duckdb as module
 
         tree: Json = with_parameters(parse_query(query, self.run), self.values)
+        if above is not None:
+            if hidden := self.ctes & table_names(tree):
+                raise NotUnderstoodError(f"the query has a common table expression {min(hidden)}, which it reads too")
+            self.whole += f" {query}"
+        self.ctes |= cte_names(tree)
         tokens = [start for start, _ in module.tokenize(query)]
         known: dict[int, Parquet | None] = {}
 
@@ -329,7 +361,7 @@ class _Statement:
     def _parquet(self, ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
         found = parquet_of(ref, query, tokens)
         name = fold_case(ref.get("table_name", ""))
-        if found is None and name in self.names and self.facts.view(ref) is not None:
+        if found is None and name in self.names and self.facts.definition(ref) is not None:
             start, stop = self._span_of(ref, query, tokens)
             alias = "" if ref.get("alias") else ref["table_name"]
             return self.files.reader(self.names[name], start, stop, alias)

@@ -301,6 +301,16 @@ def _ctes(node: Json) -> list[Json]:
     return list(table["map"]) if isinstance(table, dict) and isinstance(table.get("map"), list) else []
 
 
+def cte_names(query: Json) -> set[str]:
+    """The names of all common table expressions in a query, in small letters."""
+    return {fold_case(entry["key"]) for node in _nodes(query) for entry in _ctes(node)}
+
+
+def table_names(query: Json) -> set[str]:
+    """The names of all tables in a query, in small letters."""
+    return {fold_case(node["table_name"]) for node in _nodes(query) if node.get("type") == "BASE_TABLE"}
+
+
 def _sides(join: Json, filters: list[Json]) -> tuple[list[Json], list[Json]]:
     """Conditions of the rows that matter on the left and the right side of a join."""
     on = _conjuncts(join.get("condition"))

@@ -32,15 +32,24 @@ class SessionFacts:
             self._cache[key] = self._session(query, [])
         return self._cache[key]
 
-    def view(self, ref: Json) -> str | None:
-        """Return the query of the view that an unqualified name means with certainty, None for others."""
+    def definition(self, ref: Json) -> str | None:
+        """Return the CREATE VIEW of what an unqualified name means with certainty, None for others."""
         named = self._candidates(ref)
         temporary = [row for row in named if row[0] == "temp"]
         if temporary:
             named = temporary
         if len(named) != 1 or named[0][3] is None or not (temporary or named[0][4]):
             return None
-        found = _VIEW.fullmatch(named[0][3])
+        return str(named[0][3])
+
+    def definition_of(self, name: str) -> str | None:
+        """Return the definition of the view that a name alone means."""
+        return self.definition({"type": "BASE_TABLE", "schema_name": "", "catalog_name": "", "table_name": name})
+
+    def view(self, ref: Json) -> str | None:
+        """Return the query of the view that an unqualified name means with certainty, None for others."""
+        definition = self.definition(ref)
+        found = None if definition is None else _VIEW.fullmatch(definition)
         return found[1] if found else None
 
     def columns(self, ref: Json) -> list[str] | None:

@@ -288,6 +288,8 @@ class Builder:
                     members.append(literal)
                     if single.false == Not(single.true) and not is_hashed_apart:
                         sure.append(literal)
+                case In(_, literals):
+                    members.extend(literals)
                 case Literal(False):
                     if value.is_nan:
                         members.append(Literal(value.value, part.type))

@@ -119,7 +119,7 @@ class SqlOperands:
         time_zone: str | None,
         names: Sequence[str] | None,
     ) -> None:
-        engine = Engine(ieee=False, finer=dialect == "duckdb")
+        engine = Engine(ieee=False, finer=dialect == "duckdb", narrows=dialect == "duckdb")
         self.builder = Builder(columns, engine)
         self.text, self.dialect, self.zone = text, dialect, time_zone
         self.names = None if names is None else list(names)

@@ -10,6 +10,8 @@ LIKE                        a backslash in the pattern is an escape in Spark and
 numbers                     ``0.1`` is a decimal; compared with a float it is rounded to one of 32 bits by DuckDB, and
                             the float is widened by Spark: ranges include both. DuckDB divides a decimal by a power of
                             ten, which may miss the nearest float: ranges around those of many digits
+doubles                     are compared by DuckDB with constants rounded to 32 bits in files that have floats in place
+                            of doubles: ranges include both
 IN, BETWEEN                 members and ends are brought to one type, by Spark only those of IN: not used where whole
                             numbers or decimals may become floats in it
 numbers and texts           ``n = '5.5'`` rounds in DuckDB and is an error in Spark: not used

@@ -120,6 +120,36 @@ def test_a_view_over_files_is_narrowed_by_the_query_around_it(con: Any, folder: 
     assert rows_and_files(con, "FROM v WHERE b < 45") == ([(1,)], "")
 
 
+def test_a_view_is_left_as_it_is_where_its_text_would_mean_something_else(con: Any, folder: Path) -> None:
+    con.connection.execute("CREATE TABLE dim AS SELECT 77 AS k")
+    con.connection.execute(f"CREATE VIEW v AS SELECT * FROM '{folder}/*/*.parquet' WHERE a IN (SELECT k FROM dim)")
+    con.connection.execute("CREATE VIEW w AS SELECT a AS b FROM v")
+    query = "WITH dim AS (SELECT 78 AS k) SELECT {} FROM {} WHERE {} > 65"
+    assert rows_and_files(con, query.format("a", "v", "a")) == ([(77,)], "")
+    assert "a common table expression dim, which it reads too" in str(con.report.reasons)
+    assert rows_and_files(con, query.format("b", "w", "b")) == ([(77,)], "")
+    assert rows_and_files(con, "WITH other AS (SELECT 1) SELECT a FROM v WHERE a > 65")[1] == "678"
+
+
+def test_the_number_of_a_file_may_be_used_by_a_view_alone(con: Any, folder: Path) -> None:
+    con.connection.execute(f"CREATE VIEW v AS SELECT a, file_index AS i FROM '{folder}/*/*.parquet'")
+    assert rows_and_files(con, "FROM v WHERE a > 75")[1] == "012345678"
+
+
+def test_a_name_that_was_given_to_something_else_means_that(con: Any, folder: Path) -> None:
+    con.register_dataset("weather", folder)
+    assert rows_and_files(con, "SELECT a FROM weather WHERE a = 75")[0] == [(75,)]
+    con.execute("CREATE OR REPLACE TEMP VIEW weather AS SELECT 7 AS a")
+    pq.write_table(table(9), folder / "month=01" / "9.parquet")
+    for query in ("FROM weather", "FROM weather WHERE a > 5", "SUMMARIZE weather", "FROM temp.weather"):
+        rows_and_files(con, query)
+    con.execute("DROP VIEW temp.weather")
+    con.execute("CREATE VIEW weather AS SELECT 8 AS a")
+    assert rows_and_files(con, "FROM weather") == ([(8,)], "")
+    con.register_dataset("weather", folder)
+    assert rows_and_files(con, "SELECT a FROM weather WHERE a = 95") == ([(95,)], "89")
+
+
 def test_a_registered_folder_is_read_as_it_is_at_each_query(con: Any, folder: Path) -> None:
     con.register_dataset("weather", folder)
     assert rows_and_files(con, "SELECT weather.a FROM Weather WHERE a > 65")[1] == "678"
@@ -287,6 +317,19 @@ def test_a_column_of_another_type_than_the_index_is_not_compared(con: Any, tmp_p
     assert rows_and_files(con, f"FROM '{tmp_path}/*.parquet' WHERE a = '5'")[1] == "012"
 
 
+@pytest.mark.parametrize("condition", ["x = 0.1", "x <= 0.1", "x IN (0.1, 7.5)", "x <= 0.100000000000000005551"])
+def test_floats_in_place_of_doubles_are_compared_with_floats(con: Any, tmp_path: Path, condition: str) -> None:
+    columns = [pa.array([5.0, 6.0]), pa.array([0.1, 0.2], pa.float32()), pa.array([8.0])]
+    tables = {f"{number}.parquet": pa.table({"x": column}) for number, column in enumerate(columns)}
+    pq.write_table(tables.pop("1.parquet"), tmp_path / "1.parquet")
+    for name, one in tables.items():
+        pq.write_table(one, tmp_path / name)
+    for path in tmp_path.iterdir():
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    geoskip.build(tmp_path, geoskip.MinMax("x"), geoskip.ValueList("x"))
+    assert rows_and_files(con, f"FROM '{tmp_path}/*.parquet' WHERE {condition}")[1] in ("1", "01")
+
+
 def test_names_with_signs_of_globs_are_not_taken_apart(con: Any, tmp_path: Path) -> None:
     write_indexed(tmp_path / "a[1]", {"0.parquet": table(0), "1.parquet": table(1)}, TYPES, INDEXES)
     query = f"FROM '{tmp_path}/a*/*.parquet' WHERE a = 5"
@@ -323,6 +366,19 @@ def test_tables_of_duckdb_and_variables_of_python_stand_beside(con: Any, folder:
     joined = con.execute(f"SELECT a FROM mine JOIN '{folder}/*/*.parquet' f ON f.a = k WHERE f.a > 70").fetchall()
     assert sorted(joined) == [(75,), (76,)]
     assert kept(con) == "78"
+
+
+def test_variables_of_python_are_those_of_the_caller(con: Any) -> None:
+    query = text = run = parameters = time = pa.table({"k": [75]})  # as variables of geoskip's own are called
+    assert {len(one) for one in (query, text, run, parameters, time)} == {1}
+    for name in ("query", "text", "run", "parameters", "time"):
+        assert con.sql(f"FROM {name}").fetchall() == con.execute(f"FROM {name}").fetchall() == [(75,)]
+
+    def within() -> None:
+        con.sql("FROM text")
+
+    with pytest.raises(duckdb.CatalogException, match="text"):
+        within()
 
 
 def test_an_error_is_duckdbs_own_and_leaves_a_transaction_alone(con: Any, folder: Path) -> None:
