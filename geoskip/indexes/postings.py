@@ -58,6 +58,8 @@ class Postings(UnitTable):
     """The files of all units, grouped by unit."""
     sizes: NDArray[np.int32]
     """The number of units of each file."""
+    without_list: Mask | None
+    """The files of the last two units, which may be most files of a Hybrid index; None if there is none."""
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -85,19 +87,25 @@ class Postings(UnitTable):
                 return None
         return [*found, (len(self) - 1, len(self))]
 
-    def files_within(self, places: Runs | Integers) -> Mask:
+    def files_within(self, runs: Runs) -> Mask:
         """Mark the files with a unit in one of these runs, which are disjoint and ascending."""
-        begin, end = self.starts[np.asarray(places, dtype=np.int64).reshape(-1, 2).T]
+        last = len(self) - 1
+        if self.without_list is not None and runs[-2:] == [(last - 1, last), (last, last + 1)]:
+            return self.files_within(runs[:-2]) | self.without_list
+        return self._files_between(*self.starts[np.array(runs, dtype=np.int64).reshape(-1, 2).T])
+
+    def files_with(self, units: Mask) -> Mask:
+        edges = np.flatnonzero(np.diff(units, prepend=False, append=False))
+        return self._files_between(*self.starts[edges.reshape(-1, 2).T])
+
+    def _files_between(self, begin: Integers, end: Integers) -> Mask:
+        """Mark the files in some runs of ``owners``."""
         if 2 * int((end - begin).sum()) <= len(self.owners):
             keep = np.zeros(len(self.sizes), dtype=bool)
             keep[self._owners_of(begin, end)] = True
             return keep
         others = self._owners_of(np.append(0, end), np.append(begin, len(self.owners)))
         return np.asarray(np.bincount(others, minlength=len(self.sizes)) < self.sizes)
-
-    def files_with(self, units: Mask) -> Mask:
-        edges = np.flatnonzero(np.diff(units, prepend=False, append=False))
-        return self.files_within(edges.reshape(-1, 2))
 
     def _owners_of(self, begin: Integers, end: Integers) -> NDArray[np.int32]:
         """Return the files of some runs of ``owners``."""
@@ -180,7 +188,7 @@ def _make_postings(files: Files, index: str, lists: Sequence[str], part: str, ba
     numbers, files_of_units = pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=count + 3))])
     sizes = np.bincount(files_of_units, minlength=len(files)).astype(np.int32)
-    return Postings(dictionaries, part, starts, files_of_units, sizes)
+    return Postings(dictionaries, part, starts, files_of_units, sizes, None if listed.all() else ~listed)
 
 
 def _list(array: pa.Array) -> pa.Array:
