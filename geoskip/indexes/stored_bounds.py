@@ -34,6 +34,7 @@ _WAYS_OUT = (
     (r"variant", "index a field cast to its type, such as variant_get({}, '$.field', 'int')"),
     (r"interval$|calendarinterval", "calendar intervals have no order"),
     (r"geometry|geography|.*udt", "use GeoBox({})"),
+    (r"time\(", "index time_to_micros({}), and use it in conditions"),
     (r"void|null", "it holds nothing but NULL"),
 )
 

@@ -127,6 +127,7 @@ def test_a_bound_that_cannot_be_raised_is_open_and_stays_so_when_parts_are_merge
         ("struct<a:int>", "index a field"),
         ("map<string,int>", "index a field"),
         ("string collate UTF8_LCASE", "v COLLATE UTF8_BINARY"),
+        ("time(6)", "time_to_micros(v)"),
         ("variant", "variant_get(v"),
         ("interval", "no order"),
         ("geometry", "GeoBox(v)"),
@@ -134,10 +135,9 @@ def test_a_bound_that_cannot_be_raised_is_open_and_stays_so_when_parts_are_merge
     ],
 )
 def test_a_type_without_a_sound_order_is_refused_with_a_way_out(kind: str, way_out: str) -> None:
-    with pytest.raises(
-        UnsupportedColumnError, match=rf"minmax\(v\) needs an ordered type, got {kind.split('<')[0]}"
-    ) as e:
+    with pytest.raises(UnsupportedColumnError, match=r"minmax\(v\) needs an ordered type, got ") as e:
         MinMax("v").metadata_type(SourceColumn("v", kind, pa.null()))
+    assert f"got {kind}: " in str(e.value)
     assert way_out in str(e.value)
 
 
