@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def run() -> None:
     console.print(shown)
 
 
-def building(folder: Path, indexes: Sequence[Index]) -> Any:
+def building(folder: Path, indexes: Sequence[Index]) -> Callable[[int], geoskip.BuildReport]:
     """A run that builds these indexes anew."""
 
     def build(_: int) -> geoskip.BuildReport:
@@ -66,7 +66,7 @@ def building(folder: Path, indexes: Sequence[Index]) -> Any:
     return build
 
 
-def building_without(folder: Path, indexes: Sequence[Index]) -> Any:
+def building_without(folder: Path, indexes: Sequence[Index]) -> Callable[[int], geoskip.BuildReport]:
     """A run that builds these indexes anew in the threads of this process."""
 
     def build(_: int) -> geoskip.BuildReport:
@@ -124,7 +124,7 @@ def _footers(shown: Any) -> None:
         opened, footers, data = interleaved(
             [
                 lambda _, paths=paths: [pq.read_metadata(path) for path, _ in paths],  # type: ignore[misc]
-                *(lambda _, p=one, paths=paths: list(read_files(paths, [p], False)) for one in plans),  # type: ignore[misc]
+                *(lambda _, p=one, paths=paths: list(read_files(paths, [p], False)) for one in plans),
             ],
             times=5,
             of=min,

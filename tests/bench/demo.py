@@ -5,7 +5,7 @@ from __future__ import annotations
 import geoskip
 from datasets.layout import lay_out
 from examples import demo
-from examples.demo_queries import INDEXES
+from examples.demo_queries import INDEXES, register_own
 from tests.bench.measure import PLACE, console, judged
 from tests.bench.sessions import session
 
@@ -15,6 +15,7 @@ def run() -> None:
     folders = lay_out(PLACE, which=("zipcodes_clustered", "flights_clustered"))
     for name, folder in folders.items():
         geoskip.dataset(session(), str(folder)).create_index(*INDEXES[name.partition("_")[0]])
+    register_own(session())
     outcomes = demo.outcomes(console, session(), folders)
     console.print(demo.table(outcomes))
     fewer = sum(one.report.files_kept < one.report.files_total for one in outcomes)

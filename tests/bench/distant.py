@@ -45,7 +45,7 @@ def _served(spark: SparkSession) -> Any:
     compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
     compiler.cook(SOURCE.read_text("utf-8"))
     made = compiler.getClassLoader().loadClass("geoskip.bench.Distant")
-    conf = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
     gateway: Any = spark.sparkContext._gateway
     kinds = gateway.new_array(jvm.java.lang.Class, 1)
     kinds[0] = conf.getClass()

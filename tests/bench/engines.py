@@ -96,7 +96,7 @@ def queries(place: Path) -> list[EngineQuery]:
     """Queries that need one to ten files, found in the data."""
     few = pc.value_counts(ds.dataset(place, format="parquet").to_table(columns=["destination"])["destination"])
     rare = few.field("values").take(pc.sort_indices(few.field("counts")))[:400].to_pylist()
-    wanted = {}
+    wanted: dict[int, str] = {}
     for airport in rare:
         kept = len(geoskip.files(place, pc.field("destination") == airport))
         if 1 <= kept <= 10:
@@ -160,6 +160,10 @@ def _measured(answer: Answer, query: EngineQuery) -> tuple[pa.Table, float]:
     return rows, (_bytes_read() - before) / 1e6
 
 
+def _repeating(answer: Answer, query: EngineQuery) -> Callable[[int], pa.Table]:
+    return lambda _: answer(query)
+
+
 def run() -> None:
     """Print a table of all engines and queries."""
     with console.status(f"writing {FILES:,} files"):
@@ -172,9 +176,8 @@ def run() -> None:
         for query in asked:
             expected, all_bytes = _measured(alone, query)
             found, few_bytes = _measured(with_geoskip, query)
-            slow, quick = interleaved(
-                [lambda _, q=query, a=alone: a(q), lambda _, q=query, a=with_geoskip: a(q)], times=ROUNDS, of=min
-            )
+            timed = [_repeating(reader, query) for reader in (alone, with_geoskip)]
+            slow, quick = interleaved(timed, times=ROUNDS, of=min)
             kept = len(geoskip.files(place, query.arrow()))
             shown.add_row(
                 f"{engine}: {query.name}", f"{len(expected):,}", f"{kept}", milliseconds(slow), milliseconds(quick),

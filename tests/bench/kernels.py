@@ -66,7 +66,8 @@ class Synthetic:
         self.xmax, self.ymax = (edge + random.uniform(0, side, files) for edge in (self.xmin, self.ymin))
         arrays = {str(entry.index): self._summaries(entry) for entry in entries()}
         paths = pa.array([f"part-{number:07}.parquet" for number in range(files)])
-        sizes, times = pa.array(random.integers(1e6, 1e8, files)), pa.array(random.integers(1e12, 2e12, files))
+        sizes = pa.array(random.integers(10**6, 10**8, files))
+        times = pa.array(random.integers(10**12, 2 * 10**12, files))
         base = {"path": paths, "size": sizes, "mtime": times, "etag": pa.nulls(files, pa.string()), "rows": sizes}
         self.table = pa.table({**base, **arrays})
 

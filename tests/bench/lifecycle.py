@@ -26,8 +26,8 @@ from geoskip.spark.build.listing import listing
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.bench.measure import console, interleaved, judged, milliseconds, table
 from tests.bench.sessions import readings, session
-from tests.stores.test_stores import HEADER
-from tests.stores.test_stores import table as rows
+from tests.support.storing import HEADER
+from tests.support.storing import table as rows
 
 FILES = 10_000
 NEW = FILES // 100
@@ -51,10 +51,10 @@ def _stores() -> Any:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "_geoskip"
         for name, store, cold in (
-            ("memory", MemoryStore(), None),
+            ("memory", memory := MemoryStore(), lambda: memory),
             ("parquet", ParquetStore(folder), lambda: ParquetStore(folder)),
         ):
-            shown.add_row(name, *map(milliseconds, _timed(store, cold or (lambda store=store: store))))
+            shown.add_row(name, *map(milliseconds, _timed(store, cold)))
     return shown
 
 
@@ -144,9 +144,13 @@ def _refreshes() -> Any:
         for path, new in zip(originals, added, strict=True):
             shutil.copyfile(path, new)
 
+    def grow_and_refresh(turn: int) -> None:
+        grow(turn)
+        handle.refresh_index()
+
     try:
         listed, nothing = interleaved([lambda _: listing(session(), frame), lambda _: handle.refresh_index()], times=5)
-        grown, _ = interleaved([lambda turn: (grow(turn), handle.refresh_index()), lambda _: None], times=3)
+        grown, _ = interleaved([grow_and_refresh, lambda _: None], times=3)
         full, _ = interleaved([lambda _: handle.refresh_index("full"), lambda _: None], times=1, warm=0)
     finally:
         for path in added:

@@ -92,10 +92,8 @@ def run() -> None:
 
 def _relations(found: dict[Index, Built], sizes: Any) -> None:
     for lists, filters, either in ((LISTS, FILTERS, EITHER), PAIRS[5:8]):
-        rule, made = (
-            costs(*(found[index].summaries for index in (lists, filters, either)), sizes, as_made=as_made)
-            for as_made in (False, True)
-        )
+        summaries = found[lists].summaries, found[filters].summaries, found[either].summaries
+        rule, made = (costs(*summaries, sizes, as_made=as_made) for as_made in (False, True))
         told = ", ".join(f"{kb / 8e3:,.0f}" for kb in rule)
         console.print(
             f"{either} at or below both by the rule's own cost, KB of ValueList, BloomFilter, Hybrid: "
@@ -108,9 +106,9 @@ def _relations(found: dict[Index, Built], sizes: Any) -> None:
         f"{judged(f'{fewer:.1f}', fewer >= LEAST_FEWER)} plain, "
         f"{found[LISTS].plain / found[PREFIXES].stored:.1f} stored"
     )
-    lists = [index for index in PAIRS if index.kind not in ("minmax", "bloomfilter") and index != AGENTS]
-    filters = [index for index in PAIRS if index.kind == "bloomfilter"]
-    for words, others, beside in (("plain", lists, "lists"), ("stored", [*lists, *filters], "lists or filters")):
+    listing = [index for index in PAIRS if index.kind not in ("minmax", "bloomfilter") and index != AGENTS]
+    filtering = [index for index in PAIRS if index.kind == "bloomfilter"]
+    for words, others, beside in (("plain", listing, "lists"), ("stored", [*listing, *filtering], "lists or filters")):
         least = min(getattr(found[index], words) for index in others)
         own = getattr(found[AGENTS], words)
         console.print(
@@ -143,7 +141,7 @@ def plain_bytes(summaries: pa.Array) -> int:
     if pa.types.is_null(kind):
         return 0
     if pa.types.is_primitive(kind):
-        return (len(summaries) - summaries.null_count) * max(1, kind.bit_width // 8)
+        return int((len(summaries) - summaries.null_count) * max(1, kind.bit_width // 8))
     return int(pc.sum(pc.binary_length(summaries)).as_py() or 0)
 
 
