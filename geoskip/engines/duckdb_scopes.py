@@ -15,6 +15,7 @@ table's alias over a struct's name.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ Json = dict[str, Any]
 
 READERS = ("read_parquet", "parquet_scan")
 GLOB_MARKS = "*?["
+_RENAMED = re.compile(r"(.+)_\d+", re.DOTALL)
 _PLAIN = frozenset(("COLUMN_REF", "CONSTANT", "CAST", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "CASE"))
 _NOT_A_CONDITION = frozenset(("SUBQUERY", "WINDOW", "LAMBDA", "DEFAULT", "PARAMETER", "POSITIONAL_REFERENCE"))
 
@@ -222,10 +224,10 @@ class _Walk:
         if not self._only_projects(node):
             return []
         named: dict[str, Json | None] = {}
-        stars = False
+        stars = 0
         for item in node["select_list"]:
             if item["class"] == "STAR":
-                stars = True
+                stars += 1
                 continue
             name = fold_case(item["alias"] or (item["column_names"][-1] if item["class"] == "COLUMN_REF" else ""))
             named[name] = None if name in named else item
@@ -252,9 +254,14 @@ class _Walk:
         return True
 
     def _substitute(
-        self, condition: Json, named: dict[str, Json | None], stars: bool, tables: list[Json]
+        self, condition: Json, named: dict[str, Json | None], stars: int, tables: list[Json]
     ) -> Json | None:
         failed = False
+
+        def sources(name: str) -> int:
+            """How many columns of the output may have a name; DuckDB renames the second to ``name_1``."""
+            listed = 0 if name not in named else 2 if named[name] is None else 1
+            return listed + stars * sum(self._may_have(table, name) for table in tables)
 
         def value(node: Any) -> Any:
             nonlocal failed
@@ -265,12 +272,8 @@ class _Walk:
             if node.get("class") != "COLUMN_REF":
                 return {key: value(part) for key, part in node.items()}
             name = fold_case(node["column_names"][-1])
-            beneath = stars and any((known := self._columns_of(t)) is None or name in known for t in tables)
-            if name in named:
-                failed = failed or named[name] is None or beneath
-                return copy.deepcopy(named[name])
-            failed = failed or not stars
-            return node
+            failed = failed or any(sources(stem) > 1 for stem in _stems(name)) or (name not in named and not stars)
+            return copy.deepcopy(named.get(name, node))
 
         moved: Json = value(condition)
         return None if failed else moved
@@ -362,6 +365,17 @@ def _nodes(value: Any) -> Iterator[Json]:
             waiting.extend(reversed(list(part.values())))
         elif isinstance(part, list):
             waiting.extend(reversed(part))
+
+
+def _stems(name: str) -> Iterator[str]:
+    """A name, and the names that DuckDB may have made it of, with numbers, to tell columns of one name apart.
+
+    >>> list(_stems("x_1_20"))
+    ['x_1_20', 'x_1', 'x']
+    """
+    yield name
+    while renamed := _RENAMED.fullmatch(name):
+        yield (name := renamed[1])
 
 
 def _plain_star(item: Json) -> bool:

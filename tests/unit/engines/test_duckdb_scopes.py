@@ -12,7 +12,7 @@ import pytest
 from geoskip.engines.duckdb_scopes import alias_of, find_scans
 from geoskip.engines.duckdb_statement import parse_query
 
-COLUMNS = {"t": ["a", "b", "s"], "u": ["a", "c"], "x*.parquet": ["a", "b"], "t2": ["d"]}
+COLUMNS = {"t": ["a", "b", "s"], "u": ["a", "c"], "x*.parquet": ["a", "b"], "t2": ["d"], "v": ["a", "a_1", "c_1"]}
 
 
 def usable(query: str) -> dict[str, str]:
@@ -83,6 +83,9 @@ def printed(condition: Any, run: Any) -> str:
         pytest.param("FROM (SELECT abs(b) + 1 AS z FROM t) WHERE z > 5", {"t": "((abs(b) + 1) > 5)"}, id="a sum"),
         pytest.param("FROM (SELECT t.b AS a FROM t) WHERE a > 5", {"t": "(b > 5)"}, id="two columns exchange names"),
         pytest.param("FROM (SELECT b AS a, * FROM t) WHERE a > 5", {"t": ""}, id="two columns of one name"),
+        pytest.param("FROM (SELECT b AS a, * FROM v) WHERE a_1 > 5", {"v": ""}, id="a column that DuckDB renamed"),
+        pytest.param("FROM (FROM t, v) WHERE a_1 > 5", {"t": "", "v": ""}, id="a column of a join that DuckDB renamed"),
+        pytest.param("FROM (FROM t, v) WHERE c_1 > 5", {"t": "", "v": "(c_1 > 5)"}, id="a name with a number"),
         pytest.param("FROM (SELECT 2 * a AS z, * FROM t) WHERE b < 3", {"t": ""}, id="below a function of many rows"),
         pytest.param("FROM (SELECT max(a) AS a FROM t) WHERE a > 5", {"t": ""}, id="an aggregate"),
         pytest.param("FROM (SELECT a FROM t GROUP BY a) WHERE a > 5", {"t": ""}, id="a group"),
