@@ -259,7 +259,7 @@ class _Walk:
         failed = False
 
         def sources(name: str) -> int:
-            """How many columns of the output may have a name; DuckDB renames the second to ``name_1``."""
+            """The number of columns of the output that may have a name; DuckDB calls the second ``name_1``."""
             listed = 0 if name not in named else 2 if named[name] is None else 1
             return listed + stars * sum(self._may_have(table, name) for table in tables)
 
@@ -368,7 +368,7 @@ def _nodes(value: Any) -> Iterator[Json]:
 
 
 def _stems(name: str) -> Iterator[str]:
-    """A name, and the names that DuckDB may have made it of, with numbers, to tell columns of one name apart.
+    """A name, and the names from which DuckDB may have made it for a second column, as ``x_1`` from ``x``.
 
     >>> list(_stems("x_1_20"))
     ['x_1_20', 'x_1', 'x']
