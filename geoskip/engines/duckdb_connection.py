@@ -359,7 +359,7 @@ class _Statement:
     # ---- tables
 
     def _parquet(self, ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
-        found = parquet_of(ref, query, tokens)
+        found = None if self.facts.is_named(ref) else parquet_of(ref, query, tokens)
         name = fold_case(ref.get("table_name", ""))
         if found is None and name in self.names and self.facts.definition(ref) is not None:
             start, stop = self._span_of(ref, query, tokens)

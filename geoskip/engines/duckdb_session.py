@@ -78,6 +78,10 @@ class SessionFacts:
             return []
         return [row for row in self._tables() if fold_case(row[2]) == fold_case(ref["table_name"])]
 
+    def is_named(self, ref: Json) -> bool:
+        """Return True for a name of a table or a view, which DuckDB prefers to a file of this name."""
+        return bool(self._candidates(ref))
+
     def macros(self) -> frozenset[str]:
         """Return the names of functions that are not DuckDB's."""
         rows = self._query("macros", "SELECT function_name FROM duckdb_functions() WHERE database_name <> 'system'")

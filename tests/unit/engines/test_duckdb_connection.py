@@ -150,6 +150,13 @@ def test_a_name_that_was_given_to_something_else_means_that(con: Any, folder: Pa
     assert rows_and_files(con, "SELECT a FROM weather WHERE a = 95") == ([(95,)], "89")
 
 
+@pytest.mark.parametrize("kind", ["VIEW", "TABLE"])
+def test_a_table_named_like_a_path_is_no_file(con: Any, folder: Path, kind: str) -> None:
+    path = f"{folder}/month=01/*.parquet"
+    con.connection.execute(f'CREATE {kind} "{path}" AS SELECT 1000 AS a')
+    assert rows_and_files(con, f"FROM '{path}' WHERE a > 500") == ([(1000,)], "")
+
+
 def test_a_registered_folder_is_read_as_it_is_at_each_query(con: Any, folder: Path) -> None:
     con.register_dataset("weather", folder)
     assert rows_and_files(con, "SELECT weather.a FROM Weather WHERE a > 65")[1] == "678"
