@@ -223,7 +223,7 @@ class NarrowedConnection:
         return list(self.connection.execute(text, list(parameters)).fetchall())
 
     def _either(self, query: Any, parameters: Any, run: Callable[[Any], Any], caller: FrameType) -> Any:
-        """Run the narrowed text, or the original where DuckDB cannot bind the narrowed one.
+        """Run the narrowed text, or the original where DuckDB cannot bind or run the narrowed one.
 
         Parameters
         ----------
@@ -246,7 +246,12 @@ class NarrowedConnection:
         if text is not None:
             try:
                 return run_in_caller(text)
-            except (module.BinderException, module.CatalogException, module.ParserException) as error:
+            except (
+                module.BinderException,
+                module.CatalogException,
+                module.NotImplementedException,  # DuckDB plans joins of fewer files otherwise, not all for mixed types
+                module.ParserException,
+            ) as error:
                 why = str(error).partition("\n")[0]
                 self._report = Report((), (f"the statement runs as it is written: over fewer files, {why}",))
         self._refresh_views()

@@ -337,6 +337,19 @@ def test_floats_in_place_of_doubles_are_compared_with_floats(con: Any, tmp_path:
     assert rows_and_files(con, f"FROM '{tmp_path}/*.parquet' WHERE {condition}")[1] in ("1", "01")
 
 
+def test_a_plan_that_duckdb_does_not_implement_for_fewer_files_is_not_used(con: Any, tmp_path: Path) -> None:
+    for n in range(8):
+        kind = pa.int64() if n in (0, 3, 5) else pa.int32()
+        pq.write_table(pa.table({"k": pa.array([n, n, None], kind)}), tmp_path / f"{n}.parquet")
+    geoskip.build(tmp_path, [geoskip.MinMax("k")])
+    query = (
+        f"WITH RECURSIVE r AS (SELECT k FROM '{tmp_path}/*.parquet' WHERE k = 3 UNION SELECT k + 1 FROM r WHERE k < 4) "
+        f"SELECT y.k FROM '{tmp_path}/*.parquet' y JOIN r ON y.k = r.k CROSS JOIN r WHERE y.k > 1"
+    )
+    con.execute("SET threads = 2")
+    assert con.execute(query).fetchall() == con.connection.execute(query).fetchall()
+
+
 def test_names_with_signs_of_globs_are_not_taken_apart(con: Any, tmp_path: Path) -> None:
     write_indexed(tmp_path / "a[1]", {"0.parquet": table(0), "1.parquet": table(1)}, TYPES, INDEXES)
     query = f"FROM '{tmp_path}/a*/*.parquet' WHERE a = 5"
