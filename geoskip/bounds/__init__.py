@@ -1,20 +1,23 @@
 """Bounds of expressions in every unit: intervals, transfer functions and their interpreter.
 
 A unit is a part of the data with stored bounds: a file for MinMax, a segment of a file for GapList, a box for GeoBox.
-These modules turn ``year(day) = 2024`` into a verdict for each unit; the last column lists the tests that cover each
-module most closely:
+These modules turn ``year(day) = 2024`` into a verdict for each unit:
 
-============== ============================================================ =================================
-module         content                                                      tests
-============== ============================================================ =================================
-``interval``   intervals of all units, read from stored bounds              ``test_minmax``
-``transfer``   transfer functions by Catalyst class: ``Year`` is monotone   ``test_monotone``
-here           intervals of an expression from those of the columns         ``test_minmax_pairs``
-``arithmetic`` sums, products and curves of intervals                       ``test_arithmetic``
-``monotone``   monotone functions, evaluated at both ends by Spark          ``test_monotone``
-``time_zones`` functions of local time, parts of dates, remainders          ``test_time_zones``
-``sort_keys``  comparisons with literals as integers; the ends of LIKE      ``test_minmax``, ``test_affix``
-============== ============================================================ =================================
+============== ============================================================
+module         content
+============== ============================================================
+``interval``   intervals of all units, read from stored bounds
+``transfer``   transfer functions by Catalyst class: ``Year`` is monotone
+here           intervals of an expression from those of the columns
+``arithmetic`` sums, products and curves of intervals
+``monotone``   monotone functions, evaluated at both ends by Spark
+``time_zones`` functions of local time, parts of dates, remainders
+``sort_keys``  comparisons with literals as integers; the ends of LIKE
+============== ============================================================
+
+``pytest tests/unit/bounds tests/unit/indexes/test_minmax*.py tests/unit/indexes/test_affix.py`` runs their tests in
+seconds; ``tests/soundness`` compares them with random rows, and ``tests/spark/test_monotone.py`` and
+``tests/spark/test_geobox_arithmetic.py`` with Spark.
 
 Most of these tests compare lists with one entry per file, True for a kept file. A wrong True is a file that is read
 unnecessarily; a wrong False is a lost row.

@@ -151,6 +151,13 @@ def test_falling_functions_turn_the_bounds_round() -> None:
     ]
 
 
+@pytest.mark.parametrize(("power", "below", "expected"), [(2.0, 3.0, [0, 1, 0]), (3.0, -5.0, [1, 0, 0])])
+def test_powers_are_even_or_odd(power: float, below: float, expected: list[int]) -> None:
+    node = spark("Pow", COLUMNS["x"], Literal(power, "double"), type="double")
+    files, engine = [[-3.0, -2.0], [-1.0, 1.0], [2.0, 3.0]], Engine(lambda value: value**power, pa.float64())
+    assert kept(Comparison("<", node, Literal(below, "double")), "x", files, engine) == [bool(e) for e in expected]
+
+
 @pytest.mark.parametrize("name", ["x", "f"])
 def test_products_of_reals(name: str) -> None:
     kind = TYPES[name][0]
