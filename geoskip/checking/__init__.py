@@ -59,7 +59,8 @@ def check_mapping(
     returns
         The declared return type, if the function is not a UDF.
     index
-        Indexes over the arguments' names to check; default: all that fit.
+        Indexes over the arguments' names to check; default: all that fit. The arguments of a SQL function that ``rows``
+        does not name are called ``a0``, ``a1``, ...
     name
         The SQL name, if it differs from the function's name.
     spark
@@ -111,7 +112,8 @@ def check_index(
 
     Summarise files of drawn values; every second file in two parts that are merged. Evaluate conditions on each column
     (comparisons, IN, LIKE and its plain forms, NULL, and NOT of these) for every row, and the index's clauses on the
-    summaries. Clauses for function calls are checked with their mappings, by :func:`check_mapping`.
+    summaries. Clauses for calls of mapped functions are checked by :func:`check_mapping`; those that the index itself
+    returns for other calls, such as ``n % 8 = 3``, are not checked.
 
     Parameters
     ----------

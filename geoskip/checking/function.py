@@ -152,11 +152,10 @@ def subjects_of(
     fitting = (_infer_returns(replace(subject, arguments=arguments), declared) for arguments in combinations)
     subjects = list(itertools.islice((one for one in fitting if one is not None), _MOST))
     if not subjects:
-        fails, returns = (
-            ("raises", "") if declared else ("raises or returns None", ", and its type, such as returns='string'")
-        )
+        returns = "" if declared else ", and its type, such as returns='string'"
         raise MappingError(
-            f"{subject.name}({', '.join(given)}) {fails} for all values that were tried; say which it takes: rows="
+            f"{subject.name}({', '.join(given)}) raises or returns None for all values that were tried; say which it "
+            "takes: rows="
             f"{{{', '.join(f'{argument!r}: ...' for argument in given)}}}, each a type, a hint or values of yours"
             f"{returns}"
         )
@@ -220,7 +219,7 @@ def _combinations(given: Mapping[str, Sample | None]) -> Iterator[tuple[Sample, 
 
 
 def _infer_returns(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderTest | None:
-    """The subject with its return type, or None if the function raises for most of these arguments."""
+    """The subject with its return type, or None if the function raises for most of these arguments, or returns None."""
     rows = samples(subject.rows(), "fitting", 60)
     if subject.evaluation == _SCALAR_PANDAS:
         if declared is None:
@@ -234,10 +233,12 @@ def _infer_returns(subject: FunctionUnderTest, declared: str | None) -> Function
         except Exception:
             continue
     kinds = Counter(kind for value in results if value is not None and (kind := spark_type(value)))
-    if len(results) < max(1, len(whole) // 3) or (not kinds and declared is None):
+    if len(results) < max(1, len(whole) // 3) or all(value is None for value in results):
         return None
     if declared is not None:
         return subject
+    if not kinds:
+        return None
     return replace(subject, returns="double" if "double" in kinds else kinds.most_common(1)[0][0])
 
 

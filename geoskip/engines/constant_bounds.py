@@ -255,20 +255,18 @@ def is_nan(column: Column) -> Predicate:
 
 
 def conjunction(parts: Sequence[Predicate]) -> Predicate:
-    """AND of any number of predicates, without nested ANDs."""
+    """AND of any number of predicates, each once, without nested ANDs."""
     if FALSE in parts:
         return FALSE
-    found = list(
-        chain.from_iterable(part.children if isinstance(part, And) else (part,) for part in parts if part != TRUE)
-    )
-    return TRUE if not found else found[0] if len(found) == 1 else And(tuple(found))
+    flat = chain.from_iterable(part.children if isinstance(part, And) else (part,) for part in parts if part != TRUE)
+    found = tuple(dict.fromkeys(flat))
+    return TRUE if not found else found[0] if len(found) == 1 else And(found)
 
 
 def disjunction(parts: Sequence[Predicate]) -> Predicate:
-    """OR of any number of predicates, without nested ORs."""
+    """OR of any number of predicates, each once, without nested ORs."""
     if TRUE in parts:
         return TRUE
-    found = list(
-        chain.from_iterable(part.children if isinstance(part, Or) else (part,) for part in parts if part != FALSE)
-    )
-    return FALSE if not found else found[0] if len(found) == 1 else Or(tuple(found))
+    flat = chain.from_iterable(part.children if isinstance(part, Or) else (part,) for part in parts if part != FALSE)
+    found = tuple(dict.fromkeys(flat))
+    return FALSE if not found else found[0] if len(found) == 1 else Or(found)

@@ -194,7 +194,7 @@ class SqlOperands:
             if name.lower() in self.known:
                 mark = QUOTES[self.dialect]
                 return f"{shown} is not used: '{name}' is a text; the column is {mark}{name}{mark}"
-        return f"{shown} is not used: only its engine knows it"
+        return f"{shown} is not used: engines may differ in its meaning"
 
     def _of_column(self, node: Any) -> object:
         found = self.column(node)

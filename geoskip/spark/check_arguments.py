@@ -151,7 +151,11 @@ def arguments_for(
 
 
 def _fits(frame: DataFrame, name: str, arguments: Sequence[Argument]) -> bool:
-    text = f"{name}({', '.join(a.sql for a in arguments)})"
+    return can_analyse(frame, f"{name}({', '.join(a.sql for a in arguments)})")
+
+
+def can_analyse(frame: DataFrame, text: str) -> bool:
+    """Test whether Spark accepts a SQL text over a DataFrame's columns."""
     try:
         with without_error_log():
             frame.selectExpr(text)

@@ -41,6 +41,7 @@ from geoskip.spark.check_arguments import (
     LosingFile,
     argument_values,
     arguments_for,
+    can_analyse,
     columns_of,
     evaluate_texts,
     indexed_expressions,
@@ -264,6 +265,12 @@ class _FunctionTrial:
         over = [argument.sql for argument in arguments]
         known = {*over, *(name for argument in arguments for name in argument.names)}
         further = list(dict.fromkeys(t for index in indexes for t in index.expressions() if t not in known))
+        for text in further:
+            if not can_analyse(frame, text):
+                raise MappingError(
+                    f"Spark cannot compute {text!r} for the given index= over the arguments of {self.name}, which are "
+                    f"called {', '.join(frame.columns)} here: use these names, or choose others by rows={{'id': ...}}"
+                )
         held = self._jvm_conditions(frame, [*over, *texts[:1], *further, *(query.text for query in queries)], deadline)
         place = len(over) + 1
         expressions = list(indexed_expressions(arguments, rows, held.predicates[: len(over)]))

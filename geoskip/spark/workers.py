@@ -250,14 +250,16 @@ def worker_problem(error: BaseException) -> EnvironmentProblem | None:
     if missing is None:
         reason = _reason_of(text, context.pythonExec) if context is not None and _NO_WORKER.search(text) else None
         return None if reason is None else EnvironmentProblem(reason)
-    why = f"lack the package {missing.group(1)}"
-    if context is not None and _is_cluster(context):
-        mended = way_out([missing.group(1).partition(".")[0]])
-        return EnvironmentProblem(f"the Python workers of this cluster {why}; {mended}")
-    return EnvironmentProblem(
-        f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the session is "
-        "made, or make it with geoskip.session()"
+    package = missing.group(1).partition(".")[0]
+    on_cluster = context is not None and _is_cluster(context)
+    mended = (
+        way_out([package])
+        if on_cluster or package not in {*_OWN, *packages_distributions()}
+        else "set PYSPARK_PYTHON to the Python of this driver before the session is made, or make it with "
+        "geoskip.session()"
     )
+    workers = "the Python workers of this cluster" if on_cluster else "the session's Python workers"
+    return EnvironmentProblem(f"{workers} lack the package {missing.group(1)}; {mended}")
 
 
 _NO_WORKER = re.compile("Cannot run program|PYTHON_VERSION_MISMATCH")

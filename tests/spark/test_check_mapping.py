@@ -64,6 +64,8 @@ def test_wrong_declarations_of_sparks_own_functions_are_found(own: Any) -> None:
         assert "TRUE" in str(found)
         with pytest.raises(MappingError, match="nothing is mapped or declared of soundex"):
             check_mapping("soundex", spark=own, rows=["words"], seconds=SECONDS)
+        with pytest.raises(MappingError, match=r"cannot compute 'id' .* called a0.*: use these names"):
+            check_mapping("reverse", spark=own, rows=["words"], index=Prefix("id"), seconds=SECONDS)
         with pytest.raises(MappingError, match="takes none of the arguments that were tried"):
             check_mapping("no_such_function", spark=own, seconds=SECONDS)
 

@@ -247,6 +247,8 @@ def test_arguments_are_guessed_said_or_asked_for() -> None:
         declare(only_digits, null_in_null_out=True)
         with pytest.raises(MappingError, match=r"raises or returns None for all .* its type, such as returns="):
             check_mapping(only_digits)
+        with pytest.raises(MappingError, match=r"raises or returns None for all .* or values of yours$"):
+            check_mapping(only_digits, returns="bigint")
         with pytest.raises(MappingError, match="only Spark knows which function it is"):
             check_mapping("some_function")
         with pytest.raises(MappingError, match="nothing is mapped or declared of square"):

@@ -344,7 +344,7 @@ def test_a_local_time_that_is_skipped_or_repeated_has_no_instant() -> None:
     ("text", "reason"),
     [
         ("ts > '2024-02-10'", "its texts are times of the engine's zone; give time_zone='UTC' or another"),
-        ("ts > 'soon'", "only its engine knows it"),
+        ("ts > 'soon'", "engines may differ in its meaning"),
         ("\"S\" = 'x'", "'S' is a text; the column is `S`"),
     ],
 )

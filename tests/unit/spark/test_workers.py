@@ -23,7 +23,7 @@ from geoskip.sources.footers import IndexPlan
 from geoskip.sources.worker_tasks import ExpressionPlan, expanding_task, read_shares, reading_task, summarising_task
 from geoskip.spark import workers
 from geoskip.spark.worker_archive import distributions_for_workers
-from geoskip.spark.workers import lack_of_functions, packages_of, way_out
+from geoskip.spark.workers import lack_of_functions, packages_of, way_out, worker_problem
 
 PLAIN = [MinMax("s"), GapList("s"), ValueList("s"), BloomFilter("s"), Hybrid("s"), Prefix("s"), Suffix("s")]
 UNPICKLE = """
@@ -107,3 +107,16 @@ def test_functions_are_registered_where_the_workers_cannot_be_asked(
 )
 def test_the_way_out_brings_all_that_is_lacking(lacking: list[str], advice: str) -> None:
     assert re.match(advice, way_out(lacking))
+
+
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        ("shapely.geometry", "lack the package shapely.geometry; set PYSPARK_PYTHON to the Python of this driver"),
+        ("geoskip.indexes", "lack the package geoskip.indexes; set PYSPARK_PYTHON"),
+        ("own.index", "lack the package own.index; own is no installed package: send the .py file, or a zip of the fol"),
+    ],
+)
+def test_a_module_that_a_session_of_this_machine_lacks(module: str, advice: str) -> None:
+    problem = worker_problem(RuntimeError(f"ModuleNotFoundError: No module named '{module}'"))
+    assert f"the session's Python workers {advice}" in str(problem)
