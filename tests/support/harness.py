@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip import predicates as p
-from geoskip.clauses import Mask, keep_mask
+from geoskip.clauses import KEEP_ALL, Clause, Mask, keep_mask
 from geoskip.errors import UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.indexes.minmax import MinMax
@@ -140,10 +140,15 @@ class Verdict:
     true: Mask
     false: Mask
     null: Mask
+    clauses: tuple[Clause, Clause, Clause] = (KEEP_ALL, KEEP_ALL, KEEP_ALL)
 
     def allows(self, outcome: bool | None) -> Mask:
         """Mask of the files in which some row may have this outcome."""
         return self.null if outcome is None else self.true if outcome else self.false
+
+    def clause(self, outcome: bool | None) -> Clause:
+        """The clause for files in which some row may have this outcome."""
+        return self.clauses[(True, False, None).index(outcome)]
 
 
 def verdict(predicate: p.Predicate, world: World) -> Verdict:
@@ -153,9 +158,10 @@ def verdict(predicate: p.Predicate, world: World) -> Verdict:
     problems: list[str] = []
     label = Labeller([i for i in world.types if columns.intersection(i.expressions())], report=problems.append)
     node = canonical(predicate)
-    masks = [keep_mask(clause, files) for clause in (label.true(node), label.false(node), label.null(node))]
+    clauses = (label.true(node), label.false(node), label.null(node))
+    masks = [keep_mask(clause, files) for clause in clauses]
     assert not problems, problems
-    return Verdict(*masks)
+    return Verdict(*masks, clauses)
 
 
 def violations(predicate: p.Predicate, world: World, said: Verdict) -> Iterator[str]:
@@ -164,7 +170,8 @@ def violations(predicate: p.Predicate, world: World, said: Verdict) -> Iterator[
         for outcome in outcomes(predicate, row):
             allowed = said.allows(outcome)[files]
             if not allowed.all():
-                yield f"{predicate} is {outcome} for {row}, and file {files[~allowed][0]} says it is not"
+                file = files[~allowed][0]
+                yield f"{predicate} is {outcome} for {row}, and file {file} says it is not: {said.clause(outcome)}"
 
 
 def sound(predicate: p.Predicate, world: World) -> Verdict:
