@@ -114,7 +114,7 @@ def test_the_way_out_brings_all_that_is_lacking(lacking: list[str], advice: str)
     [
         ("shapely.geometry", "lack the package shapely.geometry; set PYSPARK_PYTHON to the Python of this driver"),
         ("geoskip.indexes", "lack the package geoskip.indexes; set PYSPARK_PYTHON"),
-        ("own.index", "lack the package own.index; own is no installed package: send the .py file, or a zip of the fol"),
+        ("own.index", "lack the package own.index; own is no installed package: send the .py file, "),
     ],
 )
 def test_a_module_that_a_session_of_this_machine_lacks(module: str, advice: str) -> None:
