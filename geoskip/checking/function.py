@@ -219,7 +219,7 @@ def _combinations(given: Mapping[str, Sample | None]) -> Iterator[tuple[Sample, 
 
 
 def _infer_returns(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderTest | None:
-    """The subject with its return type, or None if the function raises for most of these arguments, or returns None."""
+    """The subject with its return type; None if the function has no results for most of these arguments."""
     rows = samples(subject.rows(), "fitting", 60)
     if subject.evaluation == _SCALAR_PANDAS:
         if declared is None:
