@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from geoskip.predicates import Call, Column, Predicate
+from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.registry.fingerprint import Unidentifiable
 from geoskip.registry.installed import implementation_of_offered, offered_by_name
 
@@ -22,9 +22,11 @@ _OF_DUCKDB = (
     *("st_equals", "st_geomfromgeojson", "st_geomfromtext", "st_geomfromwkb", "st_intersects", "st_makeenvelope"),
     *("st_overlaps", "st_point", "st_touches", "st_within", "st_x", "st_y"),
 )
-"""Functions of DuckDB's spatial extension that mean what those of geoskip mean: both ask GEOS, in the plane.
+"""Functions of DuckDB's spatial extension that mean what those of geoskip mean: in the plane, as GEOS computes them.
 
-Not those on the globe, which take the latitude first there, nor ``ST_Buffer``, which has other segments.
+Distances only with a point or a constant without a polygon: that of two polygons is 0 in DuckDB where a side of one
+lies on the line of a side of the other. Not those on the globe, which take the latitude first there, nor ``ST_Buffer``,
+which has other segments.
 """
 
 
@@ -46,6 +48,8 @@ def spatial_call(name: str, arguments: tuple[Predicate, ...], dialect: str) -> C
             return None
         if name.lower() != "st_geomfromwkb":
             arguments = tuple(map(_as_geometry, arguments))
+        if name.lower() in ("st_distance", "st_dwithin") and not any(map(_has_no_area, arguments)):
+            return None
     found = _offered_function(name.lower())
     if found is None:
         return None
@@ -57,6 +61,16 @@ def _as_geometry(argument: Predicate) -> Predicate:
     if isinstance(argument, Column) and argument.type in ("binary", "geometry"):
         return spatial_call("ST_GeomFromWKB", (Column(argument.name, "binary"),), "duckdb") or argument
     return argument
+
+
+def _has_no_area(argument: Predicate) -> bool:
+    """True for a point, and for a constant without a polygon."""
+    match argument:
+        case Call(name, (Literal(str() as text),)):
+            return name.lower() in ("st_geomfromtext", "st_geomfromgeojson") and "polygon" not in text.lower()
+        case Call(name):
+            return name.lower() == "st_point"
+    return False
 
 
 @cache

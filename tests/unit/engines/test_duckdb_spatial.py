@@ -70,7 +70,8 @@ SQUARE = "ST_GeomFromText('POLYGON ((1.2 1.2, 1.8 1.2, 1.8 1.8, 1.2 1.8, 1.2 1.2
         ("ST_Distance(ST_Point(lng, lat), ST_Point(0.5, 0.5)) BETWEEN 0.25 AND 0.5", 5),
         ("ST_Distance(ST_Point(lng, lat), ST_Point(0.5, 0.5)) > 5", 6),
         ("ST_DWithin(ST_Point(lng, lat), ST_Point(4.5, 4.5), 0.5)", 5),
-        ("ST_DWithin(ST_GeomFromWKB(geom), ST_MakeEnvelope(4, 4, 4.5, 4.5), 0)", 5),
+        ("ST_DWithin(ST_GeomFromWKB(geom), ST_GeomFromText('LINESTRING (4 4, 4.5 4.5)'), 0)", 5),
+        ("ST_Distance(ST_Point(3.5, 3.5), ST_GeomFromWKB(geom)) < 0.1", 10),
         ("ST_Covers(ST_MakeEnvelope(2, 2, 3, 3), ST_GeomFromWKB(geom))", 10),
         ("ST_Contains(ST_GeomFromWKB(geom), ST_Point(3.5, 3.5))", 10),
         ("ST_Equals(ST_GeomFromWKB(geom), ST_GeomFromText('POINT EMPTY'))", 26),
@@ -114,6 +115,21 @@ def test_a_column_of_geometries_is_one_of_wkb(folder: Path, tmp_path: Path) -> N
         con.execute("CREATE MACRO st_makeenvelope(a, b, c, d) AS ST_GeomFromText('POINT (0 0)')")
         assert con.execute(query).fetchall() == [(0.0,)]
         assert con.report.files_kept == 4
+
+
+@pytest.mark.parametrize("condition", ["ST_Distance(g, {}) < 1", "ST_DWithin({}, g, 1)"])
+def test_a_distance_of_polygons_that_duckdb_takes_for_zero_is_not_used(tmp_path: Path, condition: str) -> None:
+    for n in range(3):
+        box = shapely.box(0, 10 * n, 1, 10 * n + 1).wkb
+        pq.write_table(pa.table({"n": [n], "g": pa.array([box], pa.binary())}), tmp_path / f"{n}.parquet")
+    geoskip.build(tmp_path, [geoskip.GeoBox("ST_GeomFromWKB(g)")])
+    with geoskip.duckdb(duckdb.connect()) as con:
+        (file,) = Path(extension.__file__).parent.glob("extensions/v*/spatial.duckdb_extension")
+        con.execute(f"LOAD '{file}'")
+        condition = condition.replace("g", "ST_GeomFromWKB(g)").format("ST_MakeEnvelope(0, 0, 1, 1)")
+        query = f"SELECT n FROM '{tmp_path}/*.parquet' WHERE {condition} ORDER BY n"
+        assert con.execute(query).fetchall() == con.connection.execute(query).fetchall()
+        assert con.report.files_kept == 3
 
 
 def test_functions_of_other_meaning_are_not_used(folder: Path) -> None:
