@@ -195,7 +195,7 @@ def _place(geometry: Any) -> tuple[Any, Any]:
 def _coordinate(get: Callable[[Any], Any]) -> Body:
     def of_a_point(geometry: Any) -> Any:
         is_point = (shapely.get_type_id(geometry) == 0) & ~shapely.is_empty(geometry)
-        return _or_null(is_point, get(geometry))
+        return _or_null(is_point, get(_or_null(is_point, geometry)))  # GEOS 3.13 raises for POINT EMPTY
 
     return of_a_point
 

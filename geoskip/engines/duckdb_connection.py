@@ -171,10 +171,13 @@ class NarrowedConnection:
             raise InvalidSpecificationError(
                 "the spatial extension is loaded and has ST_ functions of its own; use these, or another connection"
             )
-        arrow = require_package("duckdb.func", "register_functions()").ARROW
+        func = require_package("duckdb.func", "register_functions()")
         offered = {name: each for name, each in offered_by_name().items() if name.startswith("st_") and each.vectorised}
         for name, each in offered.items():
-            self.connection.create_function(name, _on_arrow(each), None, _SQL_TYPES[each.returns], type=arrow)
+            kind = _SQL_TYPES[each.returns]  # SPECIAL: also NULL where no argument is
+            self.connection.create_function(
+                name, _on_arrow(each), None, kind, type=func.ARROW, null_handling=func.SPECIAL
+            )
         self._files.own_functions = frozenset(offered)
         return sorted(offered)
 
@@ -240,18 +243,15 @@ class NarrowedConnection:
             seen = {**caller.f_locals, "_geoskip_run": run, "_geoskip_text": text}
             return eval("_geoskip_run(_geoskip_text)", caller.f_globals, seen)
 
+        # DuckDB plans joins of fewer files otherwise, and has not implemented all plans for files of mixed types
+        unable = (module.BinderException, module.CatalogException, module.NotImplementedException)
         text = self._narrow(query, parameters) if isinstance(query, str) else None
         if not isinstance(query, str):
             self._report = Report((), ("only statements given as texts are narrowed",))
         if text is not None:
             try:
                 return run_in_caller(text)
-            except (
-                module.BinderException,
-                module.CatalogException,
-                module.NotImplementedException,  # DuckDB plans joins of fewer files otherwise, not all for mixed types
-                module.ParserException,
-            ) as error:
+            except (*unable, module.ParserException) as error:
                 why = str(error).partition("\n")[0]
                 self._report = Report((), (f"the statement runs as it is written: over fewer files, {why}",))
         self._refresh_views()

@@ -132,6 +132,15 @@ def test_a_distance_of_polygons_that_duckdb_takes_for_zero_is_not_used(tmp_path:
         assert con.report.files_kept == 3
 
 
+def test_a_function_may_be_null_where_no_argument_is() -> None:
+    with geoskip.duckdb(duckdb.connect()) as con:
+        con.register_functions()
+        shapes = "VALUES ('POINT (1 2)'), ('POINT EMPTY'), ('LINESTRING (0 0, 1 1)'), (NULL)"
+        query = f"SELECT ST_X(ST_GeomFromText(s)), ST_YMax(ST_GeomFromText(s)) FROM ({shapes}) v(s)"
+        assert con.execute(query).fetchall() == [(1.0, 2.0), (None, None), (None, 1.0), (None, None)]
+        assert con.execute("SELECT ST_AsText(ST_Point('nan'::DOUBLE, 0))").fetchall() == [(None,)]
+
+
 def test_functions_of_other_meaning_are_not_used(folder: Path) -> None:
     """Without the extension and without ours, a function of such a name is anyone's."""
     condition = "st_contains(st_point(9, 9), st_point(lng, lat))"
