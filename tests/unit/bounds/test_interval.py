@@ -91,3 +91,14 @@ def test_the_known_bound_of_a_decreasing_function_is_the_other_one() -> None:
         declare(mirrored, monotone="decreasing", null_in_null_out=True)
         assert kept(Comparison("<", node, Literal(-7, "int")), x, *summaries) == [False, True]
         assert kept(Comparison(">", node, Literal(-3, "int")), x, *summaries) == [True, False]
+
+
+def test_ends_in_the_wrong_order_are_unknown() -> None:
+    x = Column("x", "int")
+    node: Call = python(mirrored, x, type="int")
+    with mappings():
+        declare(mirrored, monotone="increasing", null_in_null_out=True)
+        for op in ("<", "=", ">"):
+            assert kept(Comparison(op, node, Literal(-3, "int")), x, {"min": 1, "max": 5, "nulls": 0, "rows": 5}) == [
+                True
+            ]
