@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from geoskip.bounds.interval import Interval
+from geoskip.bounds.sort_keys import NAN_KEY
 from geoskip.clauses import keep_mask
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
@@ -29,6 +31,21 @@ def kept(node: Predicate, column: Column, *summaries: dict[str, Any]) -> list[bo
     stored = index.metadata_type(SourceColumn(column.name, column.type or "", arrow))
     files = FileMetadata.of(pa.table({str(index): pa.array(summaries, stored)}))
     return keep_mask(clause_for(node, [index]), files).tolist()
+
+
+def test_files_of_nothing_but_nan_are_not_empty_and_unknown_ones_stay_unknown() -> None:
+    inf = np.inf
+    reals = Interval(
+        "real",
+        np.array([inf, -inf, -inf, 1.0]),
+        np.array([-inf, inf, inf, inf]),
+        nan=np.array([True, True, False, True]),
+    )
+    keys = reals.keys()
+    assert keys.unknown.tolist() == [False, True, False, False]
+    whole = keys.hull()
+    assert (whole.low <= whole.high).tolist() == [True] * 4
+    assert (whole.low[0], whole.high[0], whole.high[3]) == (NAN_KEY, NAN_KEY, NAN_KEY)
 
 
 DAYS = {"min": dt.date(2024, 1, 1), "max": dt.date(2024, 1, 2), "nulls": 0, "rows": 2}

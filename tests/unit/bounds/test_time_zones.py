@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from geoskip.bounds import sort_keys
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import evaluate_ends
 from geoskip.bounds.time_zones import LocalTimeFunction, local, local_times
@@ -191,6 +192,16 @@ def test_times_shown_are_exact() -> None:
     assert found.low.tolist() == [day + HOUR, day + HOUR]
     assert found.high.tolist() == [day + 2 * HOUR - 1, day + 2 * HOUR - 1]
     assert far.keys().unknown.tolist() == [True]
+
+
+def test_open_and_distant_ends_are_unknown() -> None:
+    zone, (least, most) = "America/New_York", (sort_keys.FIRST, sort_keys.LAST)
+    low, high = np.array([least, least + 1, 0, most]), np.array([0, 0, most, least])
+    with using_evaluator(Engine(lambda time: time)):
+        found = local_times(Interval("timestamp", low, high), zone)
+        (first, _), (last, _) = LocalTimeFunction(zone).points(low, high, low < 1, high > -1)
+    assert found.keys().unknown.tolist() == [True, True, True, False]
+    assert (set(first.tolist()), set(last.tolist())) == ({2}, {0, 1})
 
 
 def _ends_alone(self: LocalTimeFunction, low: Any, high: Any, known_low: Any, known_high: Any) -> Any:
