@@ -7,11 +7,15 @@ import math
 import numpy as np
 import pyproj
 import pytest
+import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoskip.geometry import Boxes
+from geoskip.geometry.shapes import Shape
 from geoskip.indexes.geobox import globe
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.predicates import Column
 from tests.support.strategies import examples
 
 longitude = st.one_of(st.sampled_from([-180.0, -90.0, 0.0, 90.0, 180.0, 270.0, 360.0]), st.floats(-360, 360))
@@ -89,3 +93,13 @@ def test_geodesics_lie_between_the_bounds_of_the_spheroid():
 def test_what_is_not_on_the_globe_is_known():
     there = globe.on_sphere(Boxes.of([(0, 0, 1, 1), (0, 80, 1, 91), (0, -91, 1, 0), (0, 0, 1e6, 1)]))
     assert there.tolist() == [True, False, False, False]
+
+
+def test_distances_allow_for_the_rounding_of_a_sliver_s_centroid() -> None:
+    sliver = shapely.Polygon([(0, 0), (9, 9), (9, 9 + 1e-9)])
+    centre, earth = Shape.of(sliver).centre, globe.Earth.of_radius(6_371_008.0)
+    doubt = earth.most * math.radians(2 * centre.rounding)
+    assert doubt > 1e-3
+    index = GeoBox("lng", "lat").bind([Column("lng", "double"), Column("lat", "double")])
+    assert index.comes_within_on(earth, sliver, 1000.0).distance == pytest.approx(1000 + doubt)
+    assert index.goes_beyond_on(earth, sliver, 1000.0).distance == pytest.approx(1000 - doubt)
