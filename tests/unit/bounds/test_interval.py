@@ -119,3 +119,16 @@ def test_ends_in_the_wrong_order_are_unknown() -> None:
             assert kept(Comparison(op, node, Literal(-3, "int")), x, {"min": 1, "max": 5, "nulls": 0, "rows": 5}) == [
                 True
             ]
+
+
+def without_nan(x: float | None) -> float | None:
+    return x if x == x else 0.0
+
+
+def test_nan_may_have_any_result_of_a_declared_function() -> None:
+    x = Column("x", "double")
+    node = Comparison("<", python(without_nan, x, type="double"), Literal(1.0, "double"))
+    with mappings():
+        declare(without_nan, monotone="increasing", null_in_null_out=True)
+        counts = {"min": 5.0, "max": 6.0, "nulls": 0, "rows": 3}
+        assert kept(node, x, {**counts, "nans": 1}, {**counts, "nans": 0}) == [True, False]
