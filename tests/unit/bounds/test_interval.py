@@ -20,7 +20,8 @@ from geoskip.planner import clause_for
 from geoskip.predicates import Call, Cast, Column, Comparison, In, Literal, Predicate
 from geoskip.registry import declare, mappings
 from geoskip.types import sql_type
-from tests.support.mapped import python, spark
+from tests.support.mapped import kept as files_kept
+from tests.support.mapped import python, spark, together
 
 
 def kept(node: Predicate, column: Column, *summaries: dict[str, Any]) -> list[bool]:
@@ -93,6 +94,22 @@ def test_days_are_counted_from_the_second_date_to_the_first() -> None:
         node = spark("DateDiff", "datediff", *sides, type="int")
         assert kept(Comparison(">", node, Literal(days, "int")), x, DAYS) == [True]
         assert kept(Comparison("<", node, Literal(days, "int")), x, DAYS) == [False]
+
+
+@pytest.mark.parametrize("op", ["+", "-"])
+def test_decimals_of_different_scales_are_added_at_one_scale(op: str) -> None:
+    x, y = Column("x", "decimal(7,2)"), Column("y", "decimal(5,1)")
+    stored = []
+    for column, numbers in ((x, ["10.25", "12.50"]), (y, ["3.5", "4.5"])):
+        array = pa.array(map(Decimal, numbers), sql_type(column.type).arrow)
+        stored.append((MinMax(column.name).bind([column]), [[array]], [str(column.type)]))
+    node = spark({"+": "Add", "-": "Subtract"}[op], op, x, y, type="decimal(8,2)")
+    least, most = ("13.75", "17.00") if op == "+" else ("5.75", "9.00")
+    for sign, end in (("<=", least), (">=", most)):
+        for step, keeps in ((Decimal(0), True), (Decimal("0.01"), False)):
+            bound = Decimal(end) + (step if sign == ">=" else -step)
+            condition = Comparison(sign, node, Literal(bound, "decimal(8,2)"))
+            assert files_kept(condition, [one[0] for one in stored], together(*stored)) == [keeps]
 
 
 def mirrored(x: int | None) -> int | None:
