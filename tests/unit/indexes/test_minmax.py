@@ -247,3 +247,16 @@ def test_a_float_is_equal_to_what_spark_would_cast_to_it(name: str, value: objec
     equal = p.Comparison("=", COLUMNS[name], p.Literal(literal))
     assert verdict(equal, world).true.tolist() == [True, False]
     assert verdict(p.In(COLUMNS[name], (p.Literal(literal), p.Literal(7.5))), world).true.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "nulls", "is_taken"),
+    [(3, 5, 0, True), (5, 3, 0, False), (None, 5, 0, False), (3, None, 0, False), (None, None, 2, True)],
+)
+def test_statistics_of_parquet_are_taken_if_they_are_in_order(
+    low: int | None, high: int | None, nulls: int, is_taken: bool
+) -> None:
+    found = MinMax("a").from_statistics("int", low, high, nulls, 2)
+    assert found == (
+        {"min": low, "max": high, "exact": True, "nulls": nulls, "nans": 0, "rows": 2} if is_taken else None
+    )
