@@ -28,7 +28,7 @@ BOWTIE = shapely.from_wkt("POLYGON ((0 0, 10 10, 10 0, 0 10, 0 0))")
 
 def test_the_summary_of_a_pair():
     summary = PAIR.collect(*pairs([(1, 2), (3, 1), (None, 5), (None, None), (NAN, 1), (NAN, None)]))
-    assert summary["boxes"] in ([{"xmin": 1, "ymin": 1, "xmax": 3, "ymax": 2}], summary["boxes"])
+    assert [tuple(box.values()) for box in summary["boxes"]] == [(1, 2, 1, 2), (3, 1, 3, 1)]
     assert {k: v for k, v in summary.items() if k != "boxes"} == {
         "rows": 6, "boxless": 3, "nonfinite": 1, "null_x": 2, "null_y": 2,
     }  # fmt: skip
@@ -89,6 +89,15 @@ def test_clusters_get_boxes_of_their_own():
     area = sum((b["xmax"] - b["xmin"]) * (b["ymax"] - b["ymin"]) for b in summary["boxes"])
     assert area < 3 * 6 * 6
     assert len(GeoBox("lng", "lat", boxes=2).collect(*pairs([tuple(r) for r in rows]))["boxes"]) == 2
+
+
+def test_clusters_beside_a_distant_point_get_boxes_of_their_own():
+    near = np.random.default_rng(1).random((600, 2)) * 1e-5 + np.repeat([[1000.0], [1000.001]], 300, axis=0)
+    first, *others = PAIR.collect(*pairs([(0, 0), *map(tuple, near.tolist())]))["boxes"]
+    assert set(first.values()) == {0.0}
+    assert len(others) == 2
+    for cluster, box in zip((near[:300], near[300:]), others, strict=True):
+        assert (*cluster.min(axis=0), *cluster.max(axis=0)) == tuple(box.values())
 
 
 def test_decimals_that_arrow_rounds_lie_in_their_box():
