@@ -45,6 +45,7 @@ CONVERTED = [
     (5, "string"),  # its text
     (0.1, "float"),  # rounded
     (Decimal("1.005"), "decimal(10,2)"),
+    (Decimal("100.00"), "decimal(4,2)"),  # NULL to Spark
     (dt.datetime(2024, 1, 1), "timestamp"),  # by the clocks of a worker
     (dt.datetime(2024, 1, 1), "date"),
     (("5",), "array<bigint>"),

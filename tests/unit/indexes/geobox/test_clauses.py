@@ -409,3 +409,10 @@ def test_many_files_give_the_answers_of_few():
     ]
     for clause, mask in zip(clauses, expected, strict=True):
         assert (keep_mask(clause, files) == mask).all(), str(clause)
+
+
+@pytest.mark.parametrize("distance", [5.0, math.nextafter(5.0, 6.0)])
+def test_a_distance_may_be_rounded_up(distance):
+    files = collected(PAIR, [[(3, 4)], [(0, 4)]])
+    beyond = Q(">=", call("ST_Distance", POINT, shapely.Point(0, 0)), Literal(distance))
+    assert kept(beyond, PAIR, files) == [True, False]
