@@ -255,18 +255,18 @@ def is_nan(column: Column) -> Predicate:
 
 
 def conjunction(parts: Sequence[Predicate]) -> Predicate:
-    """AND of any number of predicates, each once, without nested ANDs."""
+    """AND of any number of predicates, without nested ANDs; if all are equal, one of them."""
     if FALSE in parts:
         return FALSE
     flat = chain.from_iterable(part.children if isinstance(part, And) else (part,) for part in parts if part != TRUE)
-    found = tuple(dict.fromkeys(flat))
-    return TRUE if not found else found[0] if len(found) == 1 else And(found)
+    found = tuple(flat)
+    return TRUE if not found else found[0] if all(part == found[0] for part in found) else And(found)
 
 
 def disjunction(parts: Sequence[Predicate]) -> Predicate:
-    """OR of any number of predicates, each once, without nested ORs."""
+    """OR of any number of predicates, without nested ORs; if all are equal, one of them."""
     if TRUE in parts:
         return TRUE
     flat = chain.from_iterable(part.children if isinstance(part, Or) else (part,) for part in parts if part != FALSE)
-    found = tuple(dict.fromkeys(flat))
-    return FALSE if not found else found[0] if len(found) == 1 else Or(found)
+    found = tuple(flat)
+    return FALSE if not found else found[0] if all(part == found[0] for part in found) else Or(found)

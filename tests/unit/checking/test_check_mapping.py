@@ -48,8 +48,8 @@ pytestmark = [pytest.mark.usefixtures("processor_time"), pytest.mark.hypothesis]
 
 
 def enough(seconds: float) -> float:
-    """Seconds to look for what is not there: a quarter of them in the ordinary run."""
-    return seconds if SOAK else seconds / 4
+    """Seconds to look for what is not there: an eighth of them in the ordinary run."""
+    return seconds if SOAK else seconds / 8
 
 
 @pytest.mark.slow
