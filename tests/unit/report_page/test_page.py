@@ -254,6 +254,7 @@ def test_ten_thousand_files_and_fifty_thousand_boxes(page: Page, tmp_path: Path)
     assert page.problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1100])
 def test_no_page_is_wider_than_its_window(page: Page, tmp_path: Path, width: int) -> None:
     long = Or(tuple(Comparison("=", CITY, Literal("x" * 90 + str(n))) for n in range(70)))
