@@ -112,3 +112,12 @@ def test_a_number_is_written_in_one_way(text: str, expected: tuple[int, ...]) ->
         assert found is not None
         assert tuple(v.value for v in found if isinstance(v, Literal)) == expected
     assert cast_to_string.rewrite(Comparison("<", cast, Literal(text, "string"))) is None
+
+
+@pytest.mark.parametrize(("count", "is_rewritten"), [(1, True), (16, True), (17, False), (40, False)])
+def test_a_list_of_texts_is_rewritten_with_all_of_them_or_not_at_all(count: int, is_rewritten: bool) -> None:
+    cast, days = Cast(Column("d", "date"), "string", "date"), range(19_000, 19_000 + count)
+    texts = (str(dt.date(1970, 1, 1) + dt.timedelta(days=day)) for day in days)
+    made = cast_to_string.rewrite(In(cast, tuple(Literal(text, "string") for text in texts)))
+    assert (made is not None) is is_rewritten
+    assert made is None or all(holds(made, day) for day in days)

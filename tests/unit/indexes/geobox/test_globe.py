@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoskip.geometry import Boxes
-from geoskip.geometry.shapes import Shape
+from geoskip.geometry.shapes import ROUNDING, Shape
 from geoskip.indexes.geobox import globe
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import Column
+from tests.support.geobox_oracle import files_of, geometries
 from tests.support.strategies import examples
 
 longitude = st.one_of(st.sampled_from([-180.0, -90.0, 0.0, 90.0, 180.0, 270.0, 360.0]), st.floats(-360, 360))
@@ -103,3 +104,15 @@ def test_distances_allow_for_the_rounding_of_a_sliver_s_centroid() -> None:
     index = GeoBox("lng", "lat").bind([Column("lng", "double"), Column("lat", "double")])
     assert index.comes_within_on(earth, sliver, 1000.0).distance == pytest.approx(1000 + doubt)
     assert index.goes_beyond_on(earth, sliver, 1000.0).distance == pytest.approx(1000 - doubt)
+
+
+def test_boxes_of_geometries_are_grown_by_what_their_centroids_may_be_off() -> None:
+    around, earth = (10.0, 20.0, 30.0, 40.0), globe.Earth.of_radius(1.0)
+    for geometry, grown in ((shapely.box(*around), 2 * ROUNDING * 40), (shapely.Point(10, 20), 0.0)):
+        index = GeoBox("g").bind([Column("g", "binary")])
+        files = files_of(index, [index.collect(*geometries([geometry]))])
+        clause = index.comes_within_on(earth, shapely.Point(0, 0), 1.0)
+        units = clause.units(files)
+        boxes = clause._centroid_boxes(units, np.array([0]))
+        assert geometry.bounds[0] - boxes.xmin[0] == pytest.approx(grown)
+        assert boxes.ymax[0] - geometry.bounds[3] == pytest.approx(grown)
