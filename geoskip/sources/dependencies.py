@@ -20,6 +20,7 @@ from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, children, columns_of, walk
 from geoskip.sources.csv_records import PRUNING, reason_csv_declined, twofold_record
+from geoskip.sources.json_records import reason_of_limits
 from geoskip.sources.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
 from geoskip.stores.log_files import local_path
 
@@ -52,8 +53,6 @@ _CALENDARS = ("orc.proleptic.gregorian", "orc.proleptic.gregorian.default")
 _LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader skips longer lines
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
-_LIMITS = {"maxStringLen": 20_000_000, "maxNumLen": 1000, "maxNestingDepth": 1000}
-"""Options for JSON with their defaults: Spark compares with these limits only some of what a query does not read."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -158,10 +157,8 @@ def reason_declined(reader: Reader) -> str | None:
     if reader.is_of("Json"):
         if str(reader.settings.get(_PARTIAL, "true")).lower() == "false":
             return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
-        for name, usual in _LIMITS.items():
-            limit = options.get(name.lower(), str(usual))
-            if not limit.isdecimal() or int(limit) < usual:
-                return f"with {name}={limit} what a column holds depends on the columns read beside it"
+        if (why := reason_of_limits(options)) is not None:
+            return why
         if re.search(r'"valueType":(?!"string")', reader.schema):
             return "with maps of other values than strings what a column holds depends on the columns read beside it"
         return _reason_of_whole_records(reader.schema)

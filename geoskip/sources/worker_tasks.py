@@ -10,9 +10,7 @@ expands the values of the expressions to rows again, see :mod:`geoskip.spark.bui
 from __future__ import annotations
 
 import itertools
-import json
 import pickle
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +35,7 @@ from geoskip.sources.arrow_reader import (
     store_summaries,
 )
 from geoskip.sources.footers import IndexPlan
+from geoskip.sources.json_records import is_json
 
 _AT_ONCE = 500
 MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"
@@ -79,7 +78,7 @@ def summarising_task(
                     done.append(pickle_result(path, gatherer))
                     gatherer = ValueGatherer(plans)
                 path = found
-                if first > 1 and not all(map(_is_json, rows.column(1).drop_null())):
+                if first > 1 and not all(map(is_json, rows.column(1).drop_null())):
                     done.append(pickle.dumps((plain_uri(decoded(path)), MALFORMED)))
                 gatherer.add(rows.columns[first:], rows.num_rows)
             if len(done) >= _AT_ONCE:
@@ -94,23 +93,6 @@ def summarising_task(
             return pickle.dumps((plain_uri(decoded(path)), gatherer.finish()))
 
     return collect
-
-
-def _is_json(record: pa.Scalar) -> bool:
-    """Test whether a record that Spark could not convert is valid JSON, with values of other types."""
-    try:
-        text = record.as_py()
-        json.loads(text, parse_constant=int)  # fails for NaN and Infinity, which are not JSON
-    except (ValueError, RecursionError):
-        return False
-    # longer texts, numbers with more digits and deeper values are too much for Spark's parser
-    return len(text) <= 20_000_000 and re.search(r"\d{1000}", text) is None and _depth(text) <= 1000
-
-
-def _depth(text: str) -> int:
-    """Number of arrays and objects within each other in valid JSON."""
-    brackets = re.findall(r"[][{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text))
-    return max(itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
 
 
 def payload_batch(done: Sequence[bytes]) -> pa.RecordBatch:
