@@ -27,7 +27,7 @@ import pyarrow as pa
 from geoskip.engines.constant_bounds import conjunction
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_scopes import Json, TableScan, cte_names, find_scans, fold_case, table_names
-from geoskip.engines.duckdb_session import SPATIAL, Query, SessionFacts
+from geoskip.engines.duckdb_session import SPATIAL, Query, RegisteredView, SessionFacts
 from geoskip.engines.duckdb_statement import (
     BUILT_IN,
     NotUnderstoodError,
@@ -87,8 +87,7 @@ class NarrowedConnection:
         self._own = connection.cursor()
         self._files = ParquetFiles(self._run)
         self._names: dict[str, str] = {}
-        self._viewed: dict[str, list[str]] = {}
-        self._made: dict[str, set[int]] = {}  # hashes of the views of each name; a rollback may restore an earlier one
+        self._views: dict[str, RegisteredView] = {}
         self._refused: dict[str, InvalidSpecificationError] = {}
         self._report = Report(())
 
@@ -154,8 +153,7 @@ class NarrowedConnection:
         folder = os.path.join(root, below).rstrip("/")
         if store is not None or metadata is not None:
             self._files.datasets[folder] = (store, metadata)
-        self._viewed.pop(fold_case(name), None)
-        self._made.pop(fold_case(name), None)
+        self._views.pop(fold_case(name), None)
         self._files.listings.clear()
         self._make_view(name, folder)
         self._names[fold_case(name)] = folder
@@ -189,8 +187,7 @@ class NarrowedConnection:
                 self._make_view(name, folder)
             except InvalidSpecificationError as error:  # a table that has deletion vectors by now
                 self._refused[name] = error
-                self._viewed.pop(name, None)
-                self._made.pop(name, None)
+                self._views.pop(name, None)
                 self._session(f"DROP VIEW IF EXISTS temp.{quote_name(name)}", [])
             except (GeoskipError, NotUnderstoodError, OSError):  # the folder is gone: DuckDB says so if it is read
                 continue
@@ -199,21 +196,22 @@ class NarrowedConnection:
         """The folders of the names that still mean the views that were made for them."""
 
         def is_ours(name: str) -> bool:
-            text, made = facts.definition_of(name), self._made.get(name)
-            return text is None if made is None else hash(text) in made
+            text, view = facts.definition_of(name), self._views.get(name)
+            return text is None if view is None else hash(text) in view.definitions
 
         return {name: folder for name, folder in self._names.items() if is_ours(name)}
 
     def _make_view(self, name: str, folder: str) -> None:
         names = self._files.of_folder(folder)
-        if names == self._viewed.get(fold_case(name)):
+        view = self._views.get(fold_case(name), RegisteredView())
+        if names == view.files:
             return
         if not names:
             raise InvalidSpecificationError(f"there are no files in {folder}; give the folder of a Parquet dataset")
         call = self._files.reader(folder).text(names)
         self._session(f"CREATE OR REPLACE TEMP VIEW {quote_name(name)} AS SELECT * FROM {call}", [])
-        self._viewed[fold_case(name)] = names
-        self._made.setdefault(fold_case(name), set()).add(hash(SessionFacts(self._session).definition_of(name)))
+        definition = hash(SessionFacts(self._session).definition_of(name))
+        self._views[fold_case(name)] = RegisteredView(names, view.definitions | {definition})
 
     # ---- running
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from geoskip.engines.duckdb_scopes import Json, fold_case
@@ -116,3 +117,14 @@ class SessionFacts:
             if (now := found.get(name, value)) is not None and str(now).lower() != value:
                 return f"the setting {name} is {now!r}: conditions are used only where it is {value!r}"
         return None
+
+
+@dataclass(frozen=True)
+class RegisteredView:
+    """The view of a registered folder: its files, and hashes of the definitions that the view has had.
+
+    A rollback may restore an earlier definition.
+    """
+
+    files: list[str] | None = None
+    definitions: frozenset[int] = frozenset()
