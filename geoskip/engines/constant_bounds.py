@@ -256,17 +256,17 @@ def is_nan(column: Column) -> Predicate:
 
 def conjunction(parts: Sequence[Predicate]) -> Predicate:
     """AND of any number of predicates, without nested ANDs; if all are equal, one of them."""
-    if FALSE in parts:
-        return FALSE
-    flat = chain.from_iterable(part.children if isinstance(part, And) else (part,) for part in parts if part != TRUE)
-    found = tuple(flat)
-    return TRUE if not found else found[0] if all(part == found[0] for part in found) else And(found)
+    return _merge(And, parts, neutral=TRUE, decisive=FALSE)
 
 
 def disjunction(parts: Sequence[Predicate]) -> Predicate:
     """OR of any number of predicates, without nested ORs; if all are equal, one of them."""
-    if TRUE in parts:
-        return TRUE
-    flat = chain.from_iterable(part.children if isinstance(part, Or) else (part,) for part in parts if part != FALSE)
-    found = tuple(flat)
-    return FALSE if not found else found[0] if all(part == found[0] for part in found) else Or(found)
+    return _merge(Or, parts, neutral=FALSE, decisive=TRUE)
+
+
+def _merge(kind: type[And | Or], parts: Sequence[Predicate], *, neutral: Predicate, decisive: Predicate) -> Predicate:
+    if decisive in parts:
+        return decisive
+    others = (part for part in parts if part != neutral)
+    flat = tuple(chain.from_iterable(part.children if isinstance(part, kind) else (part,) for part in others))
+    return neutral if not flat else flat[0] if all(part == flat[0] for part in flat) else kind(flat)
