@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -121,21 +122,26 @@ class _PolarsDataset:
         paths = [file.path for file in kept]
         return self._scan(paths, self.schema) if paths else self.pl.LazyFrame(schema=self.schema)
 
-    def select_files(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
-        """Select the files of a listing, or of a new one, that may match a condition; None selects all."""
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema without columns of types that Arrow lacks, such as integers of 128 bits."""
         types: dict[str, pa.DataType] = {}
         for name, kind in self.schema.items():
-            with suppress(pa.ArrowException):  # Arrow has no integers of 128 bits
+            with suppress(pa.ArrowException):
                 types[name] = self.pl.Series(dtype=kind).to_arrow().type
-        arrow = pa.schema(types.items())
+        return pa.schema(types.items())
+
+    def select_files(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
+        """Select the files of a listing, or of a new one, that may match a condition; None selects all."""
 
         def translate(where: Any, columns: Any, schema: pa.Schema) -> tuple[Predicate, list[str]]:
             predicate, reasons = (TRUE, []) if where is None else predicate_of_polars(where, columns, self.schema)
             return predicate, [*self.reasons, *reasons]
 
         return kept_files(
-            self.path, where, arrow, self.store, self.metadata, found=found, beside=self.beside, translate=translate
-        )
+            self.path, where, self.arrow_schema, self.store, self.metadata,
+            found=found, beside=self.beside, translate=translate,
+        )  # fmt: skip
 
     def source(self) -> Any:
         """A frame that selects its files when it is collected."""

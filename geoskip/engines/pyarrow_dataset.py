@@ -29,6 +29,7 @@ from geoskip.engines.table_listing import list_files, refuse_inside, refuse_unli
 from geoskip.engines.usable_indexes import tested_for_null
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import FALSE, TRUE, And, Predicate
+from geoskip.report import count_of
 from geoskip.sources.column_names import parts_of_name
 from geoskip.stores.base import Store
 from geoskip.types import SqlType, sql_type
@@ -175,7 +176,7 @@ def _keep_other_spellings(skipped: Mapping[str, Any], names: Collection[str], ke
         ]
     if more:
         old = kept.report
-        told = f"{len(more)} files are read, which spell a column otherwise: pyarrow finds NULL in it"
+        told = f"read, since they spell a column otherwise, in which pyarrow finds NULL: {count_of(len(more), 'file')}"
         kept.report = replace(
             old,
             files_kept=old.files_kept + len(more),
