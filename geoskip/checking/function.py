@@ -155,9 +155,8 @@ def subjects_of(
         returns = "" if declared else ", and its type, such as returns='string'"
         raise MappingError(
             f"{subject.name}({', '.join(given)}) raises or returns None for all values that were tried; say which it "
-            "takes: rows="
-            f"{{{', '.join(f'{argument!r}: ...' for argument in given)}}}, each a type, a hint or values of yours"
-            f"{returns}"
+            f"takes: rows={{{', '.join(f'{argument!r}: ...' for argument in given)}}}, each a type, a hint or values "
+            f"of yours{returns}"
         )
     return subjects
 

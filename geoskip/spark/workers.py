@@ -251,14 +251,14 @@ def worker_problem(error: BaseException) -> EnvironmentProblem | None:
         reason = _reason_of(text, context.pythonExec) if context is not None and _NO_WORKER.search(text) else None
         return None if reason is None else EnvironmentProblem(reason)
     package = missing.group(1).partition(".")[0]
-    on_cluster = context is not None and _is_cluster(context)
-    mended = (
-        way_out([package])
-        if on_cluster or package not in {*_OWN, *packages_distributions()}
-        else "set PYSPARK_PYTHON to the Python of this driver before the session is made, or make it with "
-        "geoskip.session()"
-    )
-    workers = "the Python workers of this cluster" if on_cluster else "the session's Python workers"
+    is_on_cluster = context is not None and _is_cluster(context)
+    workers = "the Python workers of this cluster" if is_on_cluster else "the session's Python workers"
+    mended = way_out([package])
+    if not is_on_cluster and package in {*_OWN, *packages_distributions()}:
+        mended = (
+            "set PYSPARK_PYTHON to the Python of this driver before the session is made, or make it with "
+            "geoskip.session()"
+        )
     return EnvironmentProblem(f"{workers} lack the package {missing.group(1)}; {mended}")
 
 
