@@ -268,10 +268,24 @@ def test_a_partition_column_without_a_type_is_named_where_the_condition_reads_it
     assert "column k " not in str(geoskip.files(tmp_path, above(1)).report.reasons)
 
 
-def test_a_recorded_type_of_a_partition_column_holds(tmp_path: Path) -> None:
-    tables = {f"k={value}/{value}.parquet": pa.table({"a": [1]}) for value in (1, 5, 10)}
-    write_indexed(tmp_path, tables, {"a": "bigint"}, INDEXES[:1], partitions=["k"], partition_types={"k": "string"})
-    assert names(geoskip.files(tmp_path, p.Comparison("<", p.Column("k", "string"), p.Literal("5", "string")))) == "110"
+@pytest.mark.parametrize(
+    ("values", "kind", "limit", "kept"),
+    [
+        (["1", "5", "10"], "string", "5", "02"),
+        (["1", "7", "x"], "int", 5, "012"),
+        (["1", "7", "1_0"], "int", 5, "012"),
+        (["1", "7", "3000000000"], "int", 5, "012"),
+        (["1", "7", "3000000000"], "bigint", 5, "0"),
+        (["1", "7/k=1"], "int", 5, "01"),
+    ],
+)
+def test_a_recorded_type_of_a_partition_column_holds(
+    tmp_path: Path, values: list[str], kind: str, limit: object, kept: str
+) -> None:
+    tables = {f"k={value}/{n}.parquet": pa.table({"a": [1]}) for n, value in enumerate(values)}
+    write_indexed(tmp_path, tables, {"a": "bigint"}, INDEXES[:1], partitions=["k"], partition_types={"k": kind})
+    found = geoskip.files(tmp_path, p.Comparison("<", p.Column("k", kind), p.Literal(limit, kind)))
+    assert "".join(sorted(names(found))) == kept
 
 
 def test_folders_with_different_partition_columns_have_none(tmp_path: Path) -> None:
