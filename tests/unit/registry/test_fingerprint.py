@@ -19,7 +19,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.types import IntegerType
 
 from geoskip.predicates import Call
-from geoskip.registry.fingerprint import Unidentifiable, digest, identity, state_version
+from geoskip.registry.fingerprint import Unidentifiable, digest, identity, is_unchanged, state_version
 from geoskip.registry.functions import Function, reference
 from geoskip.spark.rule.translate import implementation_of
 
@@ -40,6 +40,7 @@ PAIRS = {
         "import re\ng = re.compile('b').match\ndef f(x): return g(x)",
     ),
     "a separator": ("g = ','.join\ndef f(x): return g(x)", "g = ';'.join\ndef f(x): return g(x)"),
+    "another function of Python's": ("g = len\ndef f(x): return g(x)", "g = abs\ndef f(x): return g(x)"),
     "a deque": ("d = deque([1])\ndef f(x): return x in d", "d = deque([2])\ndef f(x): return x in d"),
     "a default of a dict": (
         "d = defaultdict(lambda: 'a')\ndef f(x): return d[x]",
@@ -68,7 +69,7 @@ PAIRS = {
 
 def made(source: str) -> Callable[..., Any]:
     names: dict[str, Any] = {"deque": deque, "defaultdict": defaultdict, "itemgetter": operator.itemgetter}
-    names["__name__"] = "made"
+    names |= {"__name__": "made", "__package__": "ourlib"}
     exec(source, names)
     return names["f"]
 
@@ -89,8 +90,9 @@ def test_another_function_has_another_digest(pair: str) -> None:
         "from ourlib.deep import parse\ndef f(x): return parse(x)",
         "def f(x):\n  import ourlib.deep\n  return ourlib.deep.parse(x)",
         "def f(x):\n  from ourlib.deep import parse\n  return parse(x)",
+        "def f(x):\n  from .deep import parse\n  return parse(x)",
     ],
-    ids=["a module's module", "a module's function", "imported within", "imported from within"],
+    ids=["a module's module", "a module's function", "imported within", "imported from within", "by a relative name"],
 )
 def test_a_library_of_ones_own_that_changes(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -181,6 +183,18 @@ def test_an_object_that_changes_is_another_function() -> None:
     before = identity(adder)
     adder.number = 2
     assert identity(adder) != before
+
+
+def test_a_global_that_is_assigned_changes_a_function() -> None:
+    function = made("A = 1\ndef f(x): return x + A")
+    assert is_unchanged(function)  # nothing has identified it
+    identity(function)
+    assert is_unchanged(function)
+    for value in (2, sys.stdout.buffer):  # the latter has no digest
+        function.__globals__["A"] = value
+        assert not is_unchanged(function)
+    function.__globals__["A"] = 1
+    assert is_unchanged(function)
 
 
 def test_what_copied_the_attributes_of_a_udf_is_not_its_function() -> None:
