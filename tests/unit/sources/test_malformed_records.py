@@ -16,19 +16,30 @@ from geoskip.sources.worker_tasks import MALFORMED, summarising_task
     [
         ('{"a": tru}', True),
         ('{"a": "b"}', False),
+        ('{"a": "b"}\n{"a": tru}\n{"a": "c"}', True),
         ("[" * 1000 + "]" * 1000, False),
         ("[" * 1001 + "]" * 1001, True),
         ('["\\"' + "[" * 1001 + '"]', False),
         ('["' + "x" * 20_000_001 + '"]', True),
         ("[1" + "0" * 999 + "]", True),
     ],
-    ids=["no JSON", "another type", "deep", "too deep", "brackets in a text", "a long text", "a long number"],
+    ids=[
+        "no JSON",
+        "another type",
+        "one of three",
+        "deep",
+        "too deep",
+        "brackets in a text",
+        "a long text",
+        "a long number",
+    ],
 )
 def test_records_within_the_limits_of_the_parser(record: str, malformed: bool) -> None:
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(10_000)  # later versions of Python parse more levels by themselves
     try:
-        rows = pa.RecordBatch.from_arrays([pa.array(["file:/x"]), pa.array([record])], ["_file", "_bad"])
+        records = record.split("\n")
+        rows = pa.RecordBatch.from_arrays([pa.array(["file:/x"] * len(records)), pa.array(records)], ["_file", "_bad"])
         [batch] = summarising_task([], 2, str)([rows])
     finally:
         sys.setrecursionlimit(usual)
