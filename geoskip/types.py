@@ -111,6 +111,8 @@ class SqlType:
 
         >>> sql_type("double").widens(sql_type("bigint")), sql_type("int").widens(sql_type("float"))
         (True, False)
+        >>> sql_type("bigint").widens(sql_type("decimal(20,0)"))
+        False
         """
         return 0 < _RANKS.get(other.kind, 0) < _RANKS.get(self.kind, 0)
 

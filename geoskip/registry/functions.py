@@ -31,6 +31,8 @@ class Function:
     >>> ours = Function("ST_X", python=("our.functions.",))
     >>> ours.is_called(Call("st_x", (), "python:our.functions.st_x#12")), ours.is_called(Call("st_x", (), "python:f#1"))
     (True, False)
+    >>> Function("abs", classes=("x.Abs",)).is_called(Call("abs", (), "x.AbsOfAll"))
+    False
     """
 
     name: str

@@ -188,6 +188,8 @@ def of_scopes(text: str | None, scopes: Iterable[str]) -> str:
 
     >>> of_scopes('{"spark.sql.orc.impl": "hive", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}', ["orc"])
     '{"spark.sql.orc.impl": "hive"}'
+    >>> of_scopes('{"spark.sql.of.tomorrow": "x", "spark.sql.catalog.db.password": "y"}', [EXPRESSIONS])
+    '{"spark.sql.of.tomorrow": "x"}'
     """
     return _of_scopes(text or "{}", frozenset(scopes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from geoskip.lifecycle.transaction import CommitAttempt, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.support.numbered import VERBS, Numbers, check_complete, create, rebuild, refresh, write
+from tests.support.storing import entry
 from tests.support.summaries import A, B, names, summaries
 
 
@@ -42,6 +44,29 @@ def test_an_index_is_added_without_reading_for_the_others(store: Store, data: Nu
     check_complete(store, data)
     row = history(store)[-1]
     assert (row.files_read, row.files_added, row.files_removed, row.files_kept) == (4, 1, 0, 3)
+
+
+def test_new_files_have_no_summary_of_an_index_that_would_be_built_otherwise_now(
+    store: Store, data: Numbers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(store, data, "a")
+    write(data.folder, "f3", 3)
+    monkeypatch.setattr(data, "changed_indexes", lambda entries: {e.name: "zone" for e in entries if e.name == A})
+    refresh(store, data)
+    assert summaries(store).keys() == {"f0.txt", "f1.txt", "f2.txt"}
+    create(store, data, "b")
+    assert summaries(store) == {"f0.txt": 0, "f1.txt": 1, "f2.txt": 2, "f3.txt": None}
+    assert summaries(store, B) == {"f0.txt": 0, "f1.txt": 1, "f2.txt": 2, "f3.txt": 3}
+
+
+def test_summaries_serve_for_the_meaning_that_they_were_built_with(data: Numbers) -> None:
+    built, keys, one = BuiltSummaries(data), data.listing().files(), entry("a")
+    built.add([one], keys)
+    other = replace(one, depends={"zone": "Europe/Rome"})
+    assert len(built.complete(keys, [one])) == 3
+    assert (built.complete(keys, [other]), built.complete(keys, [one, entry("b")])) == ([], [])
+    built.add([entry("b")], keys)
+    assert all(row.summaries.keys() == {A, B} for row in built.complete(keys, [one, entry("b")]))
 
 
 def test_a_full_refresh_reads_everything_and_keeps_the_order(store: Store, data: Numbers) -> None:

@@ -41,6 +41,7 @@ PAIRS = {
     ),
     "a separator": ("g = ','.join\ndef f(x): return g(x)", "g = ';'.join\ndef f(x): return g(x)"),
     "another function of Python's": ("g = len\ndef f(x): return g(x)", "g = abs\ndef f(x): return g(x)"),
+    "a set": ("s = {1}\ndef f(x): return x in s", "s = {2}\ndef f(x): return x in s"),
     "a deque": ("d = deque([1])\ndef f(x): return x in d", "d = deque([2])\ndef f(x): return x in d"),
     "a default of a dict": (
         "d = defaultdict(lambda: 'a')\ndef f(x): return d[x]",
