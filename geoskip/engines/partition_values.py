@@ -165,6 +165,8 @@ def _named_values(folder: str) -> dict[str, str | None] | None:
 
     >>> _named_values("raw/year=2024/city=a%2Fb"), _named_values("a=1/b"), _named_values("a=%C3%A9")
     ({'year': '2024', 'city': 'a/b'}, {}, None)
+    >>> _named_values("a=1/a=2"), _named_values("a=%5f"), _named_values("=1"), _named_values("a=")
+    (None, {'a': '_'}, None, None)
     """
     found: dict[str, str | None] = {}
     for part in reversed(folder.split("/")):

@@ -126,8 +126,12 @@ _WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
 
 
 def is_readable(name: str, kind: str) -> bool:
-    """Test whether Arrow can read a column as Spark does: a top-level column of a plain type."""
-    quoted = name.startswith("`") and name.endswith("`") and "`.`" not in name and "`." not in name
+    """Test whether Arrow can read a column as Spark does: a top-level column of a plain type.
+
+    >>> [is_readable(name, "int") for name in ("a", "`a.b`", "a.b", "`a`.`b`", "`a`.b.`c`")]
+    [True, True, False, False, False]
+    """
+    quoted = name.startswith("`") and name.endswith("`") and "`." not in name
     if "." in name and not quoted:
         return False
     return sql_type(kind).is_plain

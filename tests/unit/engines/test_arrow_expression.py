@@ -137,6 +137,8 @@ NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
         (F("d") == Decimal("1.505"), "False"),
         (F("d") > Decimal("1.505"), "d > 1.50"),
         (F("us") > NOON, "us > TIMESTAMP '2024-02-29 12:00:00Z'"),
+        (F("us") > pa.scalar(NOON, pa.timestamp("s", "UTC")), "us > TIMESTAMP '2024-02-29 12:00:00Z'"),
+        (F("us") > pa.scalar(NOON, pa.timestamp("ms", "UTC")), "us > TIMESTAMP '2024-02-29 12:00:00Z'"),
         (F("day") > dt.datetime(2024, 2, 29, 12), "day > DATE '2024-02-29'"),
         (F("st.y") == 5, "st.y = 5"),
         (F("b"), "b"),

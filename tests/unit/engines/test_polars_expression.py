@@ -150,6 +150,8 @@ NOON = dt.datetime(2024, 2, 29, 12)
         (F("a") == pl.lit(None), "False"),
         (F("d") == Decimal("1.50"), "d = 1.50"),
         (F("ms") > NOON, "ms >= TIMESTAMP_NTZ '2024-02-29 12:00:00'"),
+        (F("ms") > pl.lit(NOON, pl.Datetime("ms")), "ms >= TIMESTAMP_NTZ '2024-02-29 12:00:00'"),
+        (F("ms") > pl.lit(NOON, pl.Datetime("ns")), "ms >= TIMESTAMP_NTZ '2024-02-29 12:00:00'"),
         (F("ms") < NOON.replace(microsecond=1), "ms < TIMESTAMP_NTZ '2024-02-29 12:00:00.001000'"),
         (F("day") >= dt.date(2024, 2, 29), "day >= DATE '2024-02-29'"),
         (F("day") > NOON, "day > DATE '2024-02-29'"),
