@@ -148,6 +148,8 @@ NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
         (F("b") == False, "NOT b"),  # noqa: E712
         ((F("a") > 5) == True, "a > 5"),  # noqa: E712
         (pc.if_else(F("b"), F("a") > 1, F("a") > 5), "((b AND a > 1) OR (NOT b AND a > 5))"),
+        (~(F("s") < F("s")), "s >= s"),
+        (~(F("a") < F("a")), "a >= a"),
         (pc.match_like(F("s"), "a%"), "s LIKE 'a%'"),
         (pc.match_like(F("s"), "a_b"), "s LIKE 'a_b'"),
         (~pc.match_like(F("s"), "a_b"), "s IS NOT NULL"),

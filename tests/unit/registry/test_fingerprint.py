@@ -19,6 +19,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.types import IntegerType
 
 from geoskip.predicates import Call
+from geoskip.registry import fingerprint
 from geoskip.registry.fingerprint import Unidentifiable, digest, identity, is_unchanged, state_version
 from geoskip.registry.functions import Function, reference
 from geoskip.spark.rule.translate import implementation_of
@@ -232,6 +233,17 @@ def test_a_module_of_the_standard_library_is_its_version() -> None:
     names: dict[str, Any] = {"__name__": "made", "operator": operator}
     exec("def f(x): return operator.neg(x)", names)
     assert digest(types.FunctionType(names["f"].__code__, names)) == digest(names["f"])
+
+
+def test_a_package_that_is_edited_in_place_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"edited": '{"dir_info": {"editable": true}}', "copied": '{"dir_info": {}}', "released": None}
+    found = {name: types.SimpleNamespace(read_text=lambda _, text=text: text) for name, text in texts.items()}
+    monkeypatch.setattr(fingerprint.importlib.metadata, "distribution", found.__getitem__)
+    monkeypatch.setattr(
+        fingerprint.importlib.metadata, "packages_distributions", lambda: {name: [name] for name in found}
+    )
+    monkeypatch.setattr(fingerprint, "_is_editable", fingerprint._is_editable.__wrapped__)
+    assert fingerprint._distributions.__wrapped__().keys() == {"copied", "released"}
 
 
 def test_a_version_that_is_stated_after_a_copy_was_registered() -> None:
