@@ -52,9 +52,12 @@ def test_only_files_that_differ_are_listed_again(tmp_path: Path) -> None:
 def test_a_file_that_changes_within_the_clock_tick_is_listed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh = written(tmp_path / "x", "a", int(time.time() * 1000) + 15)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    fresh = written(tmp_path / "x", "a", int(now * 1000) - 5)
     monkeypatch.setattr(time, "sleep", lambda seconds: written(tmp_path / "x", "ab", fresh.mtime))
     assert after_clock_tick([fresh], lambda: listing(listed(tmp_path / "x"))) == [listed(tmp_path / "x")]
+    assert listed(tmp_path / "x").size == 2
     old = written(tmp_path / "old", "a")
     assert after_clock_tick([old], lambda: pytest.fail("not needed")) == [old]
 
@@ -88,7 +91,8 @@ def test_lines_of_a_listing() -> None:
     ]
     assert (found.unnameable(), found.folders) == (["file:/c\nd"], {"file:/a b", "file:"})
     assert found.select(["file:/é", "file:/none", "file:/a b/x"]) == files[:2]
-    assert FileListing("1 2 file:/a/x\n1 2 file:/a/y\n").folders == {"file:/a"}
+    for other, folders in (("a/y", {"file:/a"}), ("b/y", {"file:/a", "file:/b"}), ("a/c/y", {"file:/a", "file:/a/c"})):
+        assert FileListing(f"1 2 file:/a/x\n1 2 file:/{other}\n").folders == folders
 
 
 def test_the_file_that_gives_the_schema_is_the_first_in_javas_order() -> None:
