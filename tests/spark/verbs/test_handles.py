@@ -13,7 +13,6 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
-from geoskip.sources.listed_files import glob_pattern
 from geoskip.spark.build.spark_jobs import first_line, with_way_out
 from tests.spark.verbs.asking import write
 
@@ -63,27 +62,6 @@ def test_files_that_a_handle_chooses_not_to_look_at_are_not_forgotten(spark: Any
     some = geoskip.dataset(spark, str(tmp_path), **{option: value})
     (tmp_path / "a1.parquet").unlink()
     assert some.refresh_index().files == 2, "b1 is not forgotten, and a1 is"
-
-
-@pytest.mark.parametrize(
-    ("glob", "path", "is_found"),
-    [
-        ("/d/{a,b{c,d}}/*", "/d/bd/x", True),
-        ("/d/{a,b{c,d}}/*", "/d/bcd/x", False),
-        ("/d/?", "/d//", False),
-        ("/d/*", "/d/a/b/c.parquet", True),
-        ("/d/[^ab]", "/d/c", True),
-        ("/d/[^ab]", "/d/a", False),
-        ("/d/[a-c]x", "/d/bx", True),
-        (r"/d/\*", "/d/*", True),
-        (r"/d/\*", "/d/a", False),
-        ("/d/a,b}.(c)", "/d/a,b}.(c)", True),
-        ("/d/[z-a]", "/d/z", False),
-        ("/d/{a", "/d/a", False),
-    ],
-)
-def test_what_a_glob_of_hadoops_finds(glob: str, path: str, is_found: bool) -> None:
-    assert bool(glob_pattern(glob).fullmatch(path)) is is_found
 
 
 def test_paths_are_texts_or_path_objects(spark: Any, place: Path, tmp_path: Path) -> None:

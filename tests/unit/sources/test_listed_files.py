@@ -117,9 +117,18 @@ def test_one_dataset_has_one_file_system() -> None:
         ("/d/[!ab]", "/d/b", False),
         ("/d/[^ab]", "/d/c", True),
         ("/d/[ab", "/d/[ab", True),
+        ("/d/{a,b{c,d}}/*", "/d/bd/x", True),
+        ("/d/{a,b{c,d}}/*", "/d/bcd/x", False),
+        ("/d/?", "/d//", False),
+        ("/d/*", "/d/a/b/c.parquet", True),
+        ("/d/[^ab]", "/d/a", False),
+        ("/d/[a-c]x", "/d/bx", True),
         (r"/d/\*", "/d/*", True),
         (r"/d/\*", "/d/a", False),
+        ("/d/a,b}.(c)", "/d/a,b}.(c)", True),
         ("/d/[b-a]", "/d/a", False),
+        ("/d/[z-a]", "/d/z", False),
+        ("/d/{a", "/d/a", False),
     ],
 )
 def test_paths_that_a_glob_matches(glob: str, path: str, matches: bool) -> None:
