@@ -48,7 +48,7 @@ def reader(kind: str, *names: str, options: Mapping[str, str] | None = None) -> 
     return Reader(f"org.x.{kind}FileFormat", options or {}, SETTINGS, json.dumps(schema))
 
 
-def headers(built: Reader, *expressions: Predicate, root: str = "file:/data") -> Header:
+def header_of(built: Reader, *expressions: Predicate, root: str = "file:/data") -> Header:
     index = MinMax("a").bind(expressions)
     arrow = index.metadata_type(SourceColumn("a", "bigint", pa.int64()))
     depends = depends_on(expressions, built) | {DEFINITION_OF + index.kind: definition(index)}
@@ -61,7 +61,7 @@ def request_of(read: Reader) -> dict[str, object]:
 
 
 def reason(built: Reader, read: Reader, expression: Predicate = A) -> str | None:
-    header = headers(built, expression)
+    header = header_of(built, expression)
     return reason_unusable("file:/data", header, header.entries[0], request_of(read))
 
 
@@ -121,7 +121,7 @@ def test_another_setting_makes_an_index_unusable(
     other = with_settings(read, changed)
     assert reason(read, read, expression) is None
     assert reason(read, other, expression) is not None
-    header = headers(read, expression)
+    header = header_of(read, expression)
     elsewhere = request_of(read) | {"reading": other.settings}  # another session reads the files
     assert "another session" in (reason_unusable("file:/data", header, header.entries[0], elsewhere) or "")
 
@@ -195,14 +195,14 @@ def test_a_struct_of_parquet_that_is_tested_for_null(kind: str) -> None:
 def test_data_that_were_moved(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "data")
-    header = headers(PARQUET, A, root=f"file:{tmp_path}/data")
+    header = header_of(PARQUET, A, root=f"file:{tmp_path}/data")
     roots = (f"file:{tmp_path}/data", f"file:{tmp_path}/link", f"file:{tmp_path}", "s3a://bucket/data")
     found = [reason_unusable(root, header, header.entries[0], request_of(PARQUET)) is None for root in roots]
     assert found == [True, True, False, False]
 
 
 def test_another_definition_of_the_type_and_an_index_that_is_not_here() -> None:
-    header = headers(PARQUET, A)
+    header = header_of(PARQUET, A)
     [entry] = header.entries
     other = replace(entry, depends={**entry.depends, DEFINITION_OF + "minmax": "version:0"})
     assert "another definition" in (reason_unusable("file:/data", header, other, request_of(PARQUET)) or "")
@@ -217,17 +217,17 @@ def test_another_definition_of_the_type_and_an_index_that_is_not_here() -> None:
 
 
 def test_columns_read_as_another_type_and_functions_of_another_version() -> None:
-    header = headers(PARQUET, PYTHON)
+    header = header_of(PARQUET, PYTHON)
     other = replace(PYTHON, implementation="python:m.f#2")
     types = ("bigint", "int")
     retyped = [len([*reasons_of_types(header, Comparison("=", Column("a", t), Literal(1, t)))]) for t in types]
     changed = [len([*reasons_of_functions(header, Comparison("=", f, Literal(1, "bigint")))]) for f in (PYTHON, other)]
     assert (retyped, changed) == ([0, 1], [0, 1])
     builtin = replace(PYTHON, implementation="x.F")  # of Spark, not in Python
-    assert [*reasons_of_functions(headers(PARQUET, other), builtin)] == []
+    assert [*reasons_of_functions(header_of(PARQUET, other), builtin)] == []
 
 
 def test_fields_of_json_are_found_by_their_exact_names() -> None:
     sensitive = with_settings(PARQUET, {"spark.sql.caseSensitive": "true"})
-    found = [renamer(headers(one, A), request_of(one))("A") for one in (PARQUET, JSON, sensitive)]
+    found = [renamer(header_of(one, A), request_of(one))("A") for one in (PARQUET, JSON, sensitive)]
     assert found == ["a", "A", "A"]
