@@ -120,10 +120,8 @@ def _comparison(node: Comparison, call: Call) -> Predicate | None:
         case "if" | "coalesce":  # TRUE for equal values, FALSE otherwise
             equal = choice(replace(node, op="="))
             return None if equal is None else Call("coalesce", (equal, FALSE), type="boolean")
-        case "greatest":
-            return _extreme(op, call.args, literal, ("<", "<="))
-        case "least":
-            return _extreme(op, call.args, literal, (">", ">="))
+        case "greatest" | "least":
+            return _extreme(op, call, literal)
     found = _map_lookup(call, lambda value: _truth(op, value, literal))
     return Call("coalesce", (found, FALSE), type="boolean") if op == "<=>" and found is not None else found
 
@@ -133,9 +131,8 @@ def _membership(node: In, call: Call) -> Predicate | None:
         case "if" | "coalesce":
             return _test_branches(call, lambda part: _null_outcome(part) or In(part, node.values))
         case "greatest" | "least":
-            single = [_comparison(Comparison("=", call, value), call) for value in node.values[: _MOST + 1]]
-            known = tuple(one for one in single if one is not None)
-            return Or(known) if len(known) == len(single) <= _MOST else None
+            single = tuple(_extreme("=", call, value) for value in node.values[: _MOST + 1])
+            return Or(single) if len(single) <= _MOST else None
 
     def is_member(value: Literal) -> bool | None:
         truths = [_truth("=", value, other) for other in node.values]
@@ -157,16 +154,17 @@ def _if(call: Call, condition: Predicate, parts: list[Predicate]) -> Predicate:
     return Call("if", (condition, *parts), call.implementation, type="boolean")
 
 
-def _extreme(op: str, parts: tuple[Predicate, ...], literal: Literal, of_all: tuple[str, str]) -> Predicate:
-    """Compare the greatest or least value: operators in ``of_all`` hold for all values, others for one."""
+def _extreme(op: str, call: Call, literal: Literal) -> Predicate:
+    """Compare the greatest or least value: if one operator holds for all values, the other holds for one."""
     if op in ("=", "<=>"):
-        both = (_extreme(side, parts, literal, of_all) for side in ("<=", ">="))
-        return And(tuple(both))
-    neutral = TRUE if op in of_all else FALSE
+        return And((_extreme("<=", call, literal), _extreme(">=", call, literal)))
+    of_all = (op[0] == "<") == (call.name.lower() == "greatest")
+    neutral = TRUE if of_all else FALSE
     tests = tuple(
-        Call("coalesce", (_null_outcome(part) or _holds(op, part, literal), neutral), type="boolean") for part in parts
+        Call("coalesce", (_null_outcome(part) or _holds(op, part, literal), neutral), type="boolean")
+        for part in call.args
     )
-    return And(tests) if op in of_all else Or(tests)
+    return And(tests) if of_all else Or(tests)
 
 
 def _map_lookup(call: Call, test: Callable[[Literal], bool | None]) -> Predicate | None:

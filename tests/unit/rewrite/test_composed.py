@@ -161,8 +161,9 @@ def test_texts_are_chosen_too() -> None:
 @pytest.mark.parametrize("name", ["if", "coalesce", "greatest", "least", "element_at"])
 def test_a_users_function_of_the_name_chooses_what_it_likes(name: str) -> None:
     mine = Call(name, (X, Y, whole(1)), f"python:mine.{name}#1", (), "int")
-    assert composed.choice(Comparison("=", mine, whole(1))) is None
-    assert all(kept(Comparison("=", mine, whole(9)), INDEXES, SUMMARIES))
+    for node in (Comparison("=", mine, whole(9)), In(mine, (whole(9),)), StartsWith(mine, "9"), IsNull(mine)):
+        assert composed.choice(node) is None
+        assert all(kept(node, INDEXES, SUMMARIES))
 
 
 def test_a_map_of_values_that_do_not_compare_keeps() -> None:

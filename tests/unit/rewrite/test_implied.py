@@ -55,6 +55,8 @@ SET_BACK = 1_225_593_060_000_000  # Newfoundland, 2008-11-02: from 00:01 to 23:0
 @given(TIMES, NEAR, st.sampled_from(sorted(OPERATORS)), st.sampled_from([*ZONES, *OFFSETS]))
 @example(SET_BACK - 30_000_000, 60_000_000, ">=", "America/St_Johns")
 @example(1_325_239_200_000_000, 0, "=", "Pacific/Apia")
+@example(86_400_000_000 - 1, 0, ">=", "UTC")  # the last microsecond of a day, and the first
+@example(86_400_000_000, 0, "<=", "UTC")
 def test_what_is_said_of_the_day_holds(literal: int, apart: int, op: str, zone: str) -> None:
     time = literal + apart
     if OPERATORS[op](time, literal):
