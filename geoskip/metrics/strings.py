@@ -307,7 +307,11 @@ def _group(letters: int, shortest: int, longest: int) -> dict[str, int]:
 
 
 def merge_outlines(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the outline of a file, given those of its parts."""
+    """Return the outline of a file, given those of its parts.
+
+    >>> merge_outlines([outline_of(["bbbbbbbb" + rest]) for rest in ("a", "cc", "", "d")])
+    {'outline': ['bbbbbbbb'], 'groups': [{'letters': 30, 'shortest': 8, 'longest': 10}]}
+    """
     groups: dict[str, dict[str, int]] = {}
     for part in parts:
         for head, group in zip(part["outline"], part["groups"], strict=True):

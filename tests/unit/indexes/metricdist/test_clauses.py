@@ -83,6 +83,12 @@ def test_the_least_whole_number_has_no_absolute_value() -> None:
         assert kept(some, absolute, "<", -5) == [True, False, False]
 
 
+def test_the_greatest_of_the_coordinates_that_are_not_null_is_a_distance() -> None:
+    files = [[(None, 1.0), (1.0, None)], [(None, 1.0)], [(None, None)]]
+    some = world("chebyshev", ("double", "double"), files, origins=[(0.0, 0.0)], cut=2)
+    assert kept(some, greatest(list(some.index.bound), (1.0, 1.0), "ANSI"), "<", 2) == [True, True, False]
+
+
 @pytest.mark.parametrize("kind", ["float", "string", "tinyint"])
 def test_functions_registered_to_return_what_rounds_or_wraps_keep(kind: str) -> None:
     places = world("haversine", ("double", "double"), [[(10.0, 0.0)], [(50.0, 0.0)]])
