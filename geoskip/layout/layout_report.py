@@ -151,7 +151,7 @@ class LayoutOverlap:
         if not self.columns:
             return "no index has bounds of its columns, so that the overlap is not known: create MinMax of them"
         if not self.overlapping:
-            return f"no file of {self.files:,} overlaps others" if self.files > 1 else "its file is alone"
+            return f"{count_of(self.files, 'file')} in order"
         added = f", {self.unarranged:,} of them not arranged" if 0 < self.unarranged < self.overlapping else ""
         return f"{share} ({100 * self.share:.0f} %) overlap others{added}; rewrite() puts them in order"
 

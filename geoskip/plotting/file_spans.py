@@ -76,13 +76,13 @@ def plot_spans(
             ax.add_collection(
                 PolyCollection(list(corners[of]), facecolors=faces, edgecolors=colour, linewidths=width, label=label)
             )
-    _scale(ax, left, right, bottom, top)
+    is_cut = _scale(ax, left, right, bottom, top)
     _name_axis(ax.xaxis, *next(iter(columns.items())))
     if others:
         _name_axis(ax.yaxis, *list(columns.items())[1])
     else:
         ax.set_ylabel("files, by their least value")
-    ax.set_title(title, loc="left", fontsize=10)
+    ax.set_title(f"{title}, without far ends" if is_cut else title, loc="left", fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=8)
     if out_of_order is not None and flagged[shown].any():
@@ -101,8 +101,10 @@ def _ends(ranges: FileRanges) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def _widen(low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Widen spans to the minimum width."""
-    whole = float(high.max() - low.min()) if len(low) else 0.0
-    short = np.maximum(_LEAST * (whole or 1.0) - (high - low), 0.0) / 2
+    if not len(low):
+        return low, high
+    least, most = _view(low, high)
+    short = np.maximum(_LEAST * ((most - least) or 1.0) - (high - low), 0.0) / 2
     return low - short, high + short
 
 
@@ -116,11 +118,30 @@ def _transparency(*sides: NDArray[Any]) -> float:
     return float(np.clip(0.35 / max(layers, 1.0), 0.02, 0.35))
 
 
-def _scale(ax: Axes, left: NDArray[Any], right: NDArray[Any], bottom: NDArray[Any], top: NDArray[Any]) -> None:
+def _scale(ax: Axes, left: NDArray[Any], right: NDArray[Any], bottom: NDArray[Any], top: NDArray[Any]) -> bool:
+    """Set the limits of both axes; return True if they do not show all spans."""
+    is_cut = False
     if len(left):
         for limits, low, high in ((ax.set_xlim, left, right), (ax.set_ylim, bottom, top)):
-            margin = 0.02 * float(high.max() - low.min())
-            limits(float(low.min()) - margin, float(high.max()) + margin)
+            least, most = _view(low, high)
+            margin = 0.02 * (most - least)
+            limits(least - margin, most + margin)
+            is_cut |= (least, most) != (float(low.min()), float(high.max()))
+    return is_cut
+
+
+def _view(low: NDArray[Any], high: NDArray[Any]) -> tuple[float, float]:
+    """The part of an axis to show: all spans, or fewer if far ends would leave no room for the others.
+
+    >>> low = np.arange(20.0)
+    >>> _view(low, low + 1), _view(low, np.append(low[1:], 1e9))
+    ((0.0, 20.0), (0.0, 19.0))
+    """
+    least, most = float(np.quantile(low, 0.05, method="higher")), float(np.quantile(high, 0.95, method="lower"))
+    room = 2 * (most - least)
+    if len(low) < 4 or room <= 0:
+        return float(low.min()), float(high.max())
+    return float(low[low >= least - room].min()), float(high[high <= most + room].max())
 
 
 def _name_axis(axis: Axis, name: str, ranges: FileRanges) -> None:

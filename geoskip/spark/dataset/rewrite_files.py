@@ -122,12 +122,11 @@ class RewriteReport:
 
     def __str__(self) -> str:
         if not self.rewritten and not self.replaced:
-            files = count_of(self.files_before, "file")
-            if self.chosen == 0:
-                return f"{self.path}: where= chooses no file of {self.files_before:,}, and nothing was rewritten"
-            which = f"all {files}" if self.chosen is None else f"the {self.chosen:,} that where= chooses of {files}"
-            return f"{self.path}: {which} are in order ({self.layout}) and stay"
-        stay = f", {count_of(self.kept, 'file')} as they were" if self.kept else ""
+            files = f"{count_of(self.files_before, 'file')} in order ({self.layout})"
+            if self.chosen is not None:
+                files = f"where= chooses {self.chosen:,} of {files}" if self.chosen else "where= chooses no file"
+            return f"{self.path}: nothing to rewrite, {files}"
+        stay = f", {count_of(self.kept, 'file')} unchanged" if self.kept else ""
         became = f"{count_of(self.rewritten, 'file')} became {self.files_after - self.kept:,}"
         lines = [
             f"rewrote {count_of(self.rows, 'row')} by {self.layout} in {self.seconds:.1f} s: {became}{stay}",

@@ -138,6 +138,17 @@ def test_a_picture_has_a_span_or_a_box_for_each_file(report, columns):
         assert {"a", "k", "z"} <= {label.get_text() for label in axes.get_xticklabels()}
 
 
+def test_a_picture_leaves_out_a_far_end_that_would_make_dots_of_the_other_files():
+    matplotlib.use("Agg")
+    found = files(
+        *((f"{number}.parquet", [number, number + 1], ["k"]) for number in range(7)), ("far", [8, 10**9], ["k"])
+    )
+    ranges = {"a": ranges_of(found, "minmax(a)")}
+    axes = LayoutReport.of("/d", "", found.table(), ranges).plot()
+    assert axes.get_xlim()[1] < 30
+    assert axes.get_title(loc="left").endswith(", without far ends")
+
+
 def test_a_picture_of_an_unknown_column_names_the_known_ones(report):
     with pytest.raises(InvalidSpecificationError, match="one or two of the report's columns, a, name, got b"):
         report.plot("b")
