@@ -119,7 +119,11 @@ class Boxes:
         return Boxes(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
 
     def scale(self) -> Floats:
-        """Return the largest absolute coordinate of each box."""
+        """Return the largest absolute coordinate of each box.
+
+        >>> Boxes.of([(-9, -1, 1, 1), (-1, -9, 1, 1), (-1, -1, 9, 1), (-1, -1, 1, 9)]).scale().tolist()
+        [9.0, 9.0, 9.0, 9.0]
+        """
         across = np.maximum(np.abs(self.xmin), np.abs(self.xmax))
         return np.asarray(np.maximum(across, np.maximum(np.abs(self.ymin), np.abs(self.ymax))))
 

@@ -236,11 +236,20 @@ def test_a_buffer_of_next_to_nothing_may_be_empty(way):
     around = shapely.Point(5e5, 5e5).buffer(1e5)
     for node, least in (
         (Not(call("ST_Intersects", around, way(GEOM))), grown(GEOM, 1.0)),
+        (call("ST_Equals", BOX, way(GEOM)), grown(GEOM, 1.0)),
         (Q("<", call("ST_Distance", way(GEOM), shapely.Point(0, 0)), Literal(9.0)), GEOM),
         (Q("<", sedonas("ST_XMin", way(GEOM)), Literal(9.0)), GEOM),
     ):
         assert kept(node, SHAPES, collected(SHAPES, rows)) == [True]
         assert kept(_with(node, way(GEOM), least), SHAPES, collected(SHAPES, rows)) == [False]
+
+
+@pytest.mark.parametrize("row", [(0.0, -91.0), (0.0, 91.0), (-2e5, 0.0), (2e5, 0.0)])
+@pytest.mark.parametrize("moved", [False, True])
+def test_near_on_the_sphere_keeps_what_is_not_on_the_globe(row, moved):
+    point = sedonas("ST_Translate", POINT, Literal(0.5), Literal(0.5)) if moved else POINT
+    near = Q("<", call("ST_DistanceSphere", point, shapely.Point(50, 50)), Literal(1e3))
+    assert kept(near, PAIR, collected(PAIR, [[row], [(0.0, 0.0)]])) == [True, False]
 
 
 def sedonas(name, *args):
