@@ -12,7 +12,9 @@ import shapely
 
 from geoskip.clauses import all_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.geometry import Boxes, Envelope
 from geoskip.indexes.base import SourceColumn, index_from_json
+from geoskip.indexes.geobox.collect import split
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import Cast, Column, Comparison, Literal
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, files_of, geometries, kept, pairs
@@ -35,10 +37,11 @@ def test_the_summary_of_a_pair():
 
 
 def test_the_summary_of_geometries():
-    rows = ["POINT (1 1)", "POINT EMPTY", "POLYGON EMPTY", None, BOWTIE, shapely.Point(INF, 0)]
+    lacking = "MULTIPOINT ((1 1), EMPTY)"  # JTS: a point that is NaN
+    rows = ["POINT (1 1)", "POINT EMPTY", "POLYGON EMPTY", None, BOWTIE, shapely.Point(INF, 0), lacking]
     summary = SHAPES.collect(*geometries(rows))
     assert {k: v for k, v in summary.items() if k != "boxes"} == {
-        "rows": 6, "boxless": 3, "nonfinite": 2, "nulls": 1, "empties": 2, "invalid": 1, "types": 1 << 1 | 1 << 3,
+        "rows": 7, "boxless": 3, "nonfinite": 3, "nulls": 1, "empties": 2, "invalid": 1, "types": 2 | 1 << 3 | 1 << 4,
     }  # fmt: skip
 
 
@@ -124,6 +127,17 @@ def test_files_that_mix_clusters_are_read_nine_times_less():
     by_one, by_some = collected(one, files), collected(PAIR, files)
     read = [sum(sum(kept(q, i, f)) for q in queries) for i, f in ((one, by_one), (PAIR, by_some))]
     assert read[0] > 9 * read[1] > 0
+
+
+@pytest.mark.parametrize("count", [20, 2000])  # single rows are cut, or cells of a grid
+def test_every_box_lies_in_one_of_those_chosen(count):
+    rng = np.random.default_rng(2)
+    x, y = rng.choice([0, 50, 90], (2, count)) + rng.random((2, count))
+    width, height = rng.exponential(1, (2, count))
+    found = split(Boxes(x - width, y - height, x + width, y + height), 4)
+    assert len(found) == 4
+    for box in zip(x - width, y - height, x + width, y + height, strict=True):
+        assert found.contains(Envelope(*box)).any()
 
 
 def test_even_data_keep_one_box():
