@@ -111,6 +111,12 @@ def test_a_number_has_one_hash_in_every_width(family: list[str]) -> None:
         assert len({int(hashes[0]) for hashes in found.values() if hashes is not None}) == 1
 
 
+@pytest.mark.parametrize("arrow", [pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int8(), "utf8")])
+def test_a_text_has_one_hash_in_every_form(arrow: pa.DataType) -> None:
+    texts = pa.array(["5", "12", None])
+    assert sorted(hashes_of(texts.cast(arrow))) == sorted(hashes_of(texts))
+
+
 def test_zeros_are_one_value_and_nan_another() -> None:
     odd_nan = np.array([0x7FF8_0000_0000_0001], dtype=np.uint64).view(np.float64)[0]
     for one, other in ((0.0, -0.0), (math.nan, odd_nan), (math.nan, -math.nan)):
@@ -176,12 +182,14 @@ def test_what_may_round_to_many_overflow_or_mix_types_is_left_alone(
         ("decimal(10,2)", ["float"], 0.2, [(2, 1)]),
         ("decimal(20,0)", ["double"], 2.0**50, [2**50]),
         ("decimal(20,0)", ["double"], 2.0**53, [2**53, 2**53 + 1]),
+        ("float", [], 0.1, [float(np.float32(0.1))]),
+        ("float", ["double"], 0.1, [0.1]),
     ],
 )
 def test_the_numbers_that_a_cast_may_round_to_a_double_are_looked_for(
     kind: str, casts: list[str], value: float, found: list[Any]
 ) -> None:
-    assert keys_of(kind, casts, p.Literal(value, casts[-1])) == found
+    assert keys_of(kind, casts, p.Literal(value, [kind, *casts][-1])) == found
 
 
 @pytest.mark.parametrize("fpp", [0.1, 0.01, 0.001])

@@ -346,6 +346,10 @@ KEPT_ONE_BY_ONE = {
     "NOT equals": (Not(call("ST_Equals", GEOM, BOX)), ["POINT (5 5)"]),
     "a point's buffer by 0 is EMPTY": (Not(call("ST_Intersects", call("ST_Buffer", GEOM, 0.0), BOX)), ["POINT (5 5)"]),
     "the open side of an invalid constant": (call("ST_Intersects", GEOM, BOWTIE), ["POINT (5 9)"]),
+    "near a hole outside of its shell": (
+        Q("<", call("ST_Distance", GEOM, shapely.from_wkt(SHAPE_FILES["hole outside"][0])), Literal(0.5)),
+        ["POINT (1.5 0.9)"],
+    ),
     "far on the sphere, not valid": (
         Q(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), Literal(9e6)),
         [BOWTIE],
