@@ -30,6 +30,7 @@ from tests.support.metric_worlds import (
     greatest,
     hypot,
     kept,
+    minus,
     our,
     powers,
     rooted_squares,
@@ -239,6 +240,24 @@ def test_shares_of_sets_lose_no_row(files: list[Any], constant: list[str], predi
         return found if whole else 1 - found
 
     sound(predicate, distance, some, of)
+
+
+@pytest.mark.parametrize("kinds", ["ArrayMax ArrayIntersect ArrayUnion", "Size ArrayExcept ArrayUnion",
+                                   "Size ArrayIntersect ArrayExcept"])  # fmt: skip
+def test_what_only_looks_like_a_share_of_sets_keeps(kinds: str) -> None:
+    some = world("jaccard", ("array<string>",), [[(["z"],)]])
+    of, *pair = kinds.split()
+    literal = p.Literal(("a",), "array<string>")
+    sides = [catalyst(kind, some.index.bound[0], literal, type="array<string>") for kind in pair]
+    share = catalyst("Divide", *(as_double(catalyst(of, side, type="int")) for side in sides), name="/")
+    assert kept(some, share, ">", 0.5) == [True]
+
+
+def test_a_product_of_two_differences_is_no_square() -> None:
+    some = world("euclidean", ("double",), [[(5.0,)]], origins=[(0.0,)])
+    for other, keeps in ((5.0, True), (1.0, False)):
+        sides = (minus(some.index.bound[0], number, "ANSI") for number in (1.0, other))
+        assert kept(some, catalyst("Sqrt", catalyst("Multiply", *sides, name="*")), "<", 1) == [keeps]
 
 
 # ---- what skips
