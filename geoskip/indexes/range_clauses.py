@@ -265,8 +265,6 @@ class RangesCompare(Clause):
         return np.broadcast_to(found, len(files))
 
     def _comparison_mask(self, left: Interval | ByteStrings | None, right: Interval | ByteStrings | None) -> Mask:
-        if left is None or right is None:
-            return np.ones(1, dtype=bool)
         if not (isinstance(left, Interval) and isinstance(right, Interval) and left.kind == right.kind):
             raise IncomparableError("only intervals of values of fixed width are compared")
         if left.kind == "real":

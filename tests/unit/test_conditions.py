@@ -60,8 +60,14 @@ def _truth(condition: Condition, row: dict[str, Any]) -> bool | None:
             if held is None:
                 return None
             return bool(_OPERATORS[op](held, value))
-        case Among() | SomeValue():
-            return _truth(condition.comparisons(), row)
+        case Among(column, intervals):
+            held = row[column]
+            if held is None:
+                return True if (None, None) in intervals else None if intervals else False
+            return any((low is None or low <= held) and (high is None or held < high) for low, high in intervals)
+        case SomeValue(values, equal):
+            ops = ("=", "=") if equal else ("<=", ">=")
+            return _truth(AnyOf(tuple(AllOf(tuple(map(Compare, ("low", "high"), ops, (v, v)))) for v in values)), row)
         case Negation(part):
             found = _truth(part, row)
             return None if found is None else not found

@@ -147,6 +147,17 @@ def test_files_are_skipped_by_two_columns(kind: str) -> None:
         assert kept(Comparison(op, a, b), indexes, stored) == [letter == "Y" for letter in expected], op
 
 
+def test_decimals_of_which_some_exceed_64_bits_are_compared() -> None:
+    kind = "decimal(38,2)"
+    a, b = Column("a", kind), Column("b", kind)
+    indexes = (MinMax("a").bind((a,)), MinMax("b").bind((b,)))
+    rows = [(4 * 10**16, 5 * 10**16), (1, 10**30), (2, 1)]  # the bounds of b are rounded, those of a are not
+    columns = [[[pa.array([Decimal(row[axis])], pa.decimal128(38, 2))] for row in rows] for axis in (0, 1)]
+    stored = together(*((index, column, [kind]) for index, column in zip(indexes, columns, strict=True)))
+    for node in (Comparison("<", a, b), Comparison(">", b, a)):
+        assert kept(node, indexes, stored)[:2] == [True, True], node
+
+
 def the_columns_are_exchanged(patch: pytest.MonkeyPatch) -> None:
     def exchanged(original: Any, node: Predicate, x: MinMax, y: MinMax) -> Clause | None:
         return original(node, MinMax(x.expr).bind(y.bound), MinMax(y.expr).bind(x.bound))  # type: ignore[no-any-return]
