@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geoskip.conditions import (
@@ -99,6 +99,7 @@ _ROWS = st.lists(st.tuples(st.integers(0, 6) | st.none(), st.integers(0, 6) | st
 
 
 @given(condition=_CONDITIONS, rows=_ROWS)
+@example(condition=SomeValue((3,)), rows=[(3, 4), (2, 3), (2, 4), (4, 5), (1, 2)])
 def test_numpy_and_arrow_keep_what_is_true_or_unknown(
     condition: Condition, rows: list[tuple[int | None, int | None]]
 ) -> None:

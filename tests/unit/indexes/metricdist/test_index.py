@@ -210,6 +210,21 @@ def test_a_declared_metric_may_compute_in_single_precision() -> None:
         assert kept(some, called, "<=", 1.0) == [True, False]
 
 
+def six_digits(a: float, b: float) -> float:
+    exact = abs(a - b)
+    return exact * (1 + 9e-7 if exact > 1.5 else 1 - 9e-7)
+
+
+def test_a_declared_metric_may_be_exact_to_six_digits_in_stored_distances_too() -> None:
+    with mappings():
+        geoskip.declare(six_digits, metric=True)
+        for row, constant in ((2.0, 1.0), (1.0, 2.0)):
+            some = world("six_digits", ("double",), [[(row,)], [(5.0,)]], origins=[(0.0,)])
+            called = p.Call("f", (some.index.bound[0], p.Literal(constant, "double")),
+                            f"python:{some.index.function}", ("eval:100",), "double")  # fmt: skip
+            assert kept(some, called, "<=", six_digits(row, constant)) == [True, False]
+
+
 def test_whole_distances_are_compared_with_decimals_as_they_are() -> None:
     some = world("levenshtein", ("string",), [[("ab",)], [("abcdefgh",)]])
     called = catalyst("Levenshtein", some.index.bound[0], p.Literal("abcd", "string"), type="int")
