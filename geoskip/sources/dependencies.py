@@ -19,6 +19,7 @@ from typing import Any
 from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, children, columns_of, walk
+from geoskip.sources.column_names import parts_of_name
 from geoskip.sources.csv_records import PRUNING, reason_csv_declined, twofold_record
 from geoskip.sources.json_records import reason_of_limits
 from geoskip.sources.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
@@ -278,9 +279,7 @@ def _setting_text(name: str, value: str | None) -> str:
 
 def top_level_columns(*expressions: Predicate) -> set[str]:
     """Top-level columns that some expressions read, without backquotes and in lower case."""
-    parts = [re.match(r"`((?:[^`]|``)*)`|[^.]*", name) for name in columns_of(*expressions)]
-    plain = [part[1].replace("``", "`") if part[1] is not None else part[0] for part in parts if part]
-    return {name.lower() for name in plain}
+    return {parts_of_name(name)[0].lower() for name in columns_of(*expressions)}
 
 
 def _is_temporal(kind: str | None) -> bool:
@@ -346,10 +345,9 @@ def _reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json
             return f"files that lack {column} read {value} for it then, {settings.get(name)} now"
         return f"it was built with {name}={value}, the session has {settings.get(name)}"
     sensitive = str(settings.get("spark.sql.caseSensitive")).lower() == "true"
-    if reader.is_of("Orc"):
-        if "true" in (str(settings.get(_POSITIONAL)).lower(), options.get(_POSITIONAL, "").lower()):
-            return f"with {_POSITIONAL} columns are found by their position"
-        return _orc_difference(entry, json.loads(source["schema"]), json.loads(request["schema"]))
+    positional = (str(settings.get(_POSITIONAL)).lower(), options.get(_POSITIONAL, "").lower())
+    if reader.is_of("Orc") and "true" in positional:
+        return f"with {_POSITIONAL} columns are found by their position"
     if request.get("schema") and source["class"].endswith(".CSVFileFormat"):
         return _csv_difference(json.loads(source["schema"]), json.loads(request["schema"]), sensitive)
     return None
@@ -364,18 +362,6 @@ def _csv_difference(built: Json, read: Json, sensitive: bool) -> str | None:
         same = ours["name"] == theirs["name"] or (not sensitive and ours["name"].lower() == theirs["name"].lower())
         if not same:
             return f"it was built with the column {ours['name']} where the query's schema has {theirs['name']}"
-    return None
-
-
-def _orc_difference(entry: IndexEntry, built: Json, read: Json) -> str | None:
-    """Reason why ORC columns differ in position, by which Spark finds columns in files of Hive, or None."""
-    for name in sorted(top_level_columns(*entry.index.bound)):
-        before, now = (
-            [place for place, field in enumerate(schema["fields"]) if field["name"].lower() == name]
-            for schema in (built, read)
-        )
-        if before != now:
-            return f"the query's schema has {name} in another place, and ORC files may lack their columns' names"
     return None
 
 

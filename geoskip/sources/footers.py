@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
-from geoskip.sources.column_names import unquote_name
+from geoskip.sources.column_names import parts_of_name, unquote_name
 from geoskip.types import sql_type
 
 GREGORIAN = -141_427
@@ -128,13 +128,10 @@ _WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
 def is_readable(name: str, kind: str) -> bool:
     """Test whether Arrow can read a column as Spark does: a top-level column of a plain type.
 
-    >>> [is_readable(name, "int") for name in ("a", "`a.b`", "a.b", "`a`.`b`", "`a`.b.`c`")]
-    [True, True, False, False, False]
+    >>> [is_readable(name, "int") for name in ("a", "`a.b`", "`a``.b`", "a.b", "`a`.`b`", "`a`.b.`c`")]
+    [True, True, True, False, False, False]
     """
-    quoted = name.startswith("`") and name.endswith("`") and "`." not in name
-    if "." in name and not quoted:
-        return False
-    return sql_type(kind).is_plain
+    return len(parts_of_name(name)) == 1 and sql_type(kind).is_plain
 
 
 def _holds_values_of(kind: str, arrow: pa.DataType) -> bool:
