@@ -48,7 +48,7 @@ def _of_pattern(call: Call) -> Part | None:
 def _of_index(call: Call, sign: int) -> Part | None:
     match call.args:
         case (text, Literal(str() as separator), Literal(int() as count)) if count * sign > 0:
-            return text, separator if abs(count) == 1 else None
+            return text, separator
     return None
 
 
@@ -123,7 +123,10 @@ def _equals_its_part(
     node: Predicate, index: Index, table: dict[str, Callable[[Call], Part | None]],
     test: Callable[[Predicate, str], Predicate],
 ) -> Clause | None:  # fmt: skip
-    """Map equalities of a part: the text equals it, or begins (ends) with it and the separator."""
+    """Map equalities of a part: the text equals it, or begins (ends) with it and the separator.
+
+    If a part may have been decoded, the second condition holds for both: it is on what the part and the text share.
+    """
     equality = _equal_texts(node)
     if equality is None or (part := _part(equality[0], table)) is None:
         return None
@@ -131,16 +134,10 @@ def _equals_its_part(
     found: list[Predicate] = []
     for value in equality[1]:
         if separator:
-            found.append(_equal(equality[0], text, value, test))
+            found.append(Comparison("=", text, Literal(value, "string")))
         joined = (separator or "") + value if test is EndsWith else value + (separator or "")
         found.append(test(text, _sure(equality[0], joined, -1 if test is EndsWith else 0)))
     return clause_for(Or(tuple(found)), [index]) if found else None
-
-
-def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predicate, str], Predicate]) -> Predicate:
-    """Return the condition that the text equals the value, or that they share a certain prefix or suffix."""
-    sure = _sure(call, value, -1 if test is EndsWith else 0)
-    return Comparison("=", text, Literal(value, "string")) if sure == value else test(text, sure)
 
 
 # ---- trims

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ def text_of(value: Any) -> Literal:
     return Literal(value, "string")
 
 
-def split_part(place: int) -> Call:
-    parts = spark("StringSplitSQL", "stringsplitsql", S, "-", type="array<string>")
+def split_part(place: int, separator: str = "-") -> Call:
+    parts = spark("StringSplitSQL", "stringsplitsql", S, separator, type="array<string>")
     return spark("ElementAt", "element_at", parts, place, "", type="string")
 
 
@@ -109,6 +110,7 @@ DECODED: dict[str, tuple[Predicate, Any, list[bool]]] = {
         [False, False, False, True, False, False],
     ),
     "the last part": (Comparison("=", split_part(-1), text_of("\ufffd")), Suffix("s"), [True] * 6),
+    "after a separator": (Comparison("=", split_part(-1, "u=\ufffd"), text_of("")), Suffix("s"), [True] * 6),
     "a group": (
         Comparison("=", spark("RegExpExtract", "regexp_extract", S, "^u=(.*)", 1, type="string"), text_of("\ufffd")),
         Prefix("s"),
@@ -128,6 +130,15 @@ def test_what_is_not_utf8_may_be_decoded_or_cut(name: str) -> None:
     texts = [pa.array([text], pa.binary()).view(pa.string()) for text in UNDECODED]
     bound = index.bind((S,))
     assert kept(node, bound, metadata(bound, [(text,) for text in texts], ("string",))) == expected
+
+
+@pytest.mark.parametrize("call", [split_part(1), PARTS["split"][0]])
+def test_parts_of_what_another_function_returns_may_be_anything(call: Call) -> None:
+    split, *rest = call.args
+    other = replace(call, args=(replace(split, implementation="python:mine.split#1"), *rest))
+    bound = MinMax("s").bind((S,))
+    files = metadata(bound, [(pa.array(["zz"]),)], ("string",))
+    assert [kept(Comparison("=", node, text_of("ab")), bound, files) for node in (call, other)] == [[False], [True]]
 
 
 @pytest.mark.spark
