@@ -6,7 +6,7 @@ import functools
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,34 +151,38 @@ def test_the_server_keeps_what_is_kept_here(canned_store: ElasticsearchStore, se
     )
 
 
+N, S = p.Column("n", "bigint"), p.Column("s", "string")
+_VALUES = pa.struct([("values", pa.list_(pa.binary())), ("nulls", pa.int64()), ("rows", pa.int64())])
+LEAST = IndexEntry(
+    MinMax("n").bind([N]),
+    (("n", "bigint"),),
+    pa.struct([(name, pa.int64()) for name in ("min", "max", "nulls", "rows")]),
+)
+LISTED = IndexEntry(ValueList("s").bind([S]), (("s", "string"),), _VALUES)
+BOTH = (LEAST, LISTED)
+
+
+def rows_of_both(bounds: Sequence[int | None], words: Sequence[list[bytes]]) -> list[FileRow]:
+    """Files of one row, with the number, or an unknown one, and the texts that they hold."""
+    rows = []
+    for place, (number, texts) in enumerate(zip(bounds, words, strict=True)):
+        least = {"min": number, "max": number, "nulls": int(number is None), "rows": 1}
+        listed = {"values": texts, "nulls": 0, "rows": 1}
+        rows.append(FileRow(f"f{place}", 5, 6, summaries={LEAST.name: least, LISTED.name: listed}))
+    return rows
+
+
 def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_server: Any) -> None:
-    words = [["a", "b"], ["b"], ["c"], ["a"]]
-    least, listed = MinMax("n").bind([p.Column("n", "bigint")]), ValueList("s").bind([p.Column("s", "string")])
-    arrow = pa.struct([(name, pa.int64()) for name in ("min", "max", "nulls", "rows")])
-    values = pa.struct([("values", pa.list_(pa.binary())), ("nulls", pa.int64()), ("rows", pa.int64())])
-    entries = (IndexEntry(least, (("n", "bigint"),), arrow), IndexEntry(listed, (("s", "string"),), values))
-    rows = [
-        FileRow(
-            f"f{number}",
-            5,
-            6,
-            summaries={
-                str(least): {"min": number, "max": number, "nulls": 0, "rows": 1},
-                str(listed): {"values": [w.encode() for w in words[number % 4]], "nulls": 0, "rows": 1},
-            },
-        )
-        for number in range(40)
-    ]
+    rows = rows_of_both(range(40), [[b"a", b"b"], [b"b"], [b"c"], [b"a"]] * 10)
     with Proxy(search_server.url) as proxy:
         store = ElasticsearchStore(proxy.url, "rest", settings=QUICK, ask_above=0, timeout=20)
         store.drop()
-        header = store.commit(Header("file:/data", {}, entries), build_table(entries, rows), expected=None)
+        header = store.commit(Header("file:/data", {}, BOTH), build_table(BOTH, rows), expected=None)
         gone = pa.array([number == 12 for number in range(40)])
-        header = store.amend(header, gone, build_table(entries, rows[12:13]), expected=1)
+        header = store.amend(header, gone, build_table(BOTH, rows[12:13]), expected=1)
         snapshot: Snapshot = store.load(2)
-        big = p.Comparison(">=", p.Column("n", "bigint"), p.Literal(10, "bigint"))
-        an_a = p.EndsWith(p.Column("s", "string"), "a")
-        clause = clause_for(p.And((big, an_a)), snapshot.indexes)
+        big = p.Comparison(">=", N, p.Literal(10, "bigint"))
+        clause = clause_for(p.And((big, p.EndsWith(S, "a"))), snapshot.indexes)
         del proxy.seen[:]
         kept = snapshot.files.evaluate(clause)
         assert len(proxy.seen) == 3, "a search for the clause, one for the lists of what it left, and once the mappings"
@@ -191,46 +195,32 @@ def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_serv
 
 def test_a_clause_that_looks_at_more_than_it_names_is_told_it(search_server: Any) -> None:
     """A comparison with one end looks at the other where the end has nulls; files that are left are asked for both."""
-    least, listed = MinMax("n").bind([p.Column("n", "bigint")]), ValueList("s").bind([p.Column("s", "string")])
-    arrow = pa.struct([(name, pa.int64()) for name in ("min", "max", "nulls", "rows")])
-    values = pa.struct([("values", pa.list_(pa.binary())), ("nulls", pa.int64()), ("rows", pa.int64())])
-    entries = (IndexEntry(least, (("n", "bigint"),), arrow), IndexEntry(listed, (("s", "string"),), values))
-    rows = []
-    for number in range(40):
-        known = {"min": number, "max": number, "nulls": 0, "rows": 1}
-        bounds = {"min": None, "max": None, "nulls": 1, "rows": 1} if number % 2 else known
-        words = {"values": [b"a" if number < 20 else b"b"], "nulls": 0, "rows": 1}
-        rows.append(FileRow(f"f{number}", 5, 6, summaries={str(least): bounds, str(listed): words}))
+    bounds = [None if number % 2 else number for number in range(40)]
+    rows = rows_of_both(bounds, [[b"a" if number < 20 else b"b"] for number in range(40)])
     store = ElasticsearchStore(search_server.url, "more", settings=QUICK, ask_above=0, timeout=20)
     store.drop()
-    store.commit(Header("file:/data", {}, entries), build_table(entries, rows), expected=None)
+    store.commit(Header("file:/data", {}, BOTH), build_table(BOTH, rows), expected=None)
     snapshot = store.load(1)
-    big = p.Comparison(">", p.Column("n", "bigint"), p.Literal(10, "bigint"))
-    odd, one_of = (
-        p.EndsWith(p.Column("s", "string"), "z"),
-        p.Comparison("=", p.Column("s", "string"), p.Literal("a", "string")),
-    )
+    big = p.Comparison(">", N, p.Literal(10, "bigint"))
+    odd, one_of = p.EndsWith(S, "z"), p.Comparison("=", S, p.Literal("a", "string"))
     clause = clause_for(p.And((one_of, p.Or((big, odd)))), snapshot.indexes)
     assert np.flatnonzero(snapshot.files.evaluate(clause)).tolist() == [12, 14, 16, 18]
 
 
 def test_large_summaries_are_read_from_the_documents_of_the_files(search_server: Any) -> None:
-    listed = ValueList("s").bind([p.Column("s", "string")])
-    values = pa.struct([("values", pa.list_(pa.binary())), ("nulls", pa.int64()), ("rows", pa.int64())])
-    entry = IndexEntry(listed, (("s", "string"),), values)
     lists = [None if n == 3 else [b"%05d" % (100 * n + i) for i in range(100)] for n in range(8)]
     summaries = [None if found is None else {"values": found, "nulls": 0, "rows": 9} for found in lists]
-    rows = [FileRow(f"f{n}", 5, 6, summaries={str(listed): summary}) for n, summary in enumerate(summaries)]
+    rows = [FileRow(f"f{n}", 5, 6, summaries={LISTED.name: summary}) for n, summary in enumerate(summaries)]
     store = ElasticsearchStore(search_server.url, "large", settings=QUICK, timeout=20)
     store.drop()
-    header = store.commit(Header("file:/data", {}, (entry,)), build_table([entry], rows), expected=None)
+    header = store.commit(Header("file:/data", {}, (LISTED,)), build_table([LISTED], rows), expected=None)
     (part,) = header.parts
-    store.amend(header, pa.array([n == 1 for n in range(8)]), build_table([entry], []), expected=1)
+    store.amend(header, pa.array([n == 1 for n in range(8)]), build_table([LISTED], []), expected=1)
     found = store.load(2).files
     assert found.column("path").to_pylist() == [f"f{n}" for n in range(8) if n != 1]
-    assert found.summary(str(listed), "values").to_pylist() == [lists[n] for n in range(8) if n != 1]
-    assert found.column(str(listed)).is_valid().to_pylist() == [n != 3 for n in range(8) if n != 1]
-    change = {"doc": {"summaries": {slots_of([entry])[0].name: {"nulls": 1}}}}
+    assert found.summary(LISTED.name, "values").to_pylist() == [lists[n] for n in range(8) if n != 1]
+    assert found.column(LISTED.name).is_valid().to_pylist() == [n != 3 for n in range(8) if n != 1]
+    change = {"doc": {"summaries": {slots_of([LISTED])[0].name: {"nulls": 1}}}}
     store.server.tell("POST", f"/large/_update/{part.name}-5", change, refresh="true")
     with pytest.raises(MetadataError, match=r"valuelist\(s\) of .* is damaged: its checksum differs"):
         ElasticsearchStore(search_server.url, "large", timeout=20).load(2).files.table()
