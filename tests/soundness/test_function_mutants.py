@@ -20,7 +20,7 @@ from geoskip.metadata import FileMetadata
 from geoskip.planner import Labeller, clause_for
 from geoskip.registry import declare, mappings, maps
 from geoskip.registry.fingerprint import digest, identity, state_version
-from tests.support.planting import Patch, before, function
+from tests.support.planting import Patch, before, function, listed
 
 MUTANTS: list[Any] = []
 A = p.Column("a", "bigint")
@@ -39,12 +39,7 @@ FILES = FileMetadata.of(
 
 def mutant(rule: str, check: Callable[[], None]) -> Callable[[Patch], Patch]:
     """A mutant, the rule that it breaks, and the check that finds it."""
-
-    def register(plant: Patch) -> Patch:
-        MUTANTS.append(pytest.param(plant, check, id=f"{plant.__name__} ({rule})"))
-        return plant
-
-    return register
+    return listed(MUTANTS, rule, check)
 
 
 def sound(node: p.Predicate, holds: Callable[[int], bool], skips: int = 0) -> None:

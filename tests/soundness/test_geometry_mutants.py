@@ -28,7 +28,7 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import BoxUnits, UnitSort
 from geoskip.predicates import Call, Comparison, Literal, Predicate
 from tests.support.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs, slivers
-from tests.support.planting import Patch, attribute, before, function, registered
+from tests.support.planting import Patch, attribute, before, function, listed, registered
 from udf_mappings.sedona import distance_in_space, intersection_pattern, sides
 
 MUTANTS: list[Any] = []
@@ -36,12 +36,7 @@ MUTANTS: list[Any] = []
 
 def mutant(rule: str, *corpora: Callable[[], Corpus]) -> Callable[[Patch], Patch]:
     """A mutant, the rule that it breaks, and the corpora one of which must catch it."""
-
-    def register(plant: Patch) -> Patch:
-        MUTANTS.append(pytest.param(plant, corpora, id=f"{plant.__name__} ({rule})"))
-        return plant
-
-    return register
+    return listed(MUTANTS, rule, corpora)
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------

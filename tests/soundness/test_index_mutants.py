@@ -21,7 +21,7 @@ from geoskip.indexes.bloom_hash import hashes_of, keys_of
 from geoskip.indexes.gaplist import GapList, Segments, segments_of
 from tests.soundness.test_mutants import negated, single
 from tests.support.harness import Kind, canned, leaves, sound
-from tests.support.planting import Patch, before, function
+from tests.support.planting import Patch, before, function, listed
 
 MUTANTS: list[Any] = []
 WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -45,12 +45,7 @@ def one_entry(name: str) -> Prefix:
 
 def mutant(rule: str, kind: Kind, column: str) -> Callable[[Patch], Patch]:
     """A mutant, the soundness rule that it breaks, the index and the column on which it does."""
-
-    def register(plant: Patch) -> Patch:
-        MUTANTS.append(pytest.param(plant, kind, column, id=f"{plant.__name__} (section {rule})"))
-        return plant
-
-    return register
+    return listed(MUTANTS, f"section {rule}", kind, column)
 
 
 def summaries(patch: pytest.MonkeyPatch, owner: type[Any], **changed: Any) -> None:

@@ -20,7 +20,7 @@ from geoskip.indexes.postings import Postings, passes
 from geoskip.indexes.valuelist import ValueList
 from tests.soundness.test_mutants import negated
 from tests.support.harness import Kind, canned, leaves, sound
-from tests.support.planting import Patch, before, function, rewritten, summary
+from tests.support.planting import Patch, before, function, listed, rewritten, summary
 from tests.support.strategies import some_of
 
 MUTANTS: list[Any] = []
@@ -29,12 +29,7 @@ SHORT: Kind = functools.partial(ValueList, limit=1)
 
 def mutant(rule: str, column: str, kind: Kind = ValueList) -> Callable[[Patch], Patch]:
     """A mutant, the soundness rule that it breaks, and the column and index on which it does."""
-
-    def register(plant: Patch) -> Patch:
-        MUTANTS.append(pytest.param(plant, column, kind, id=f"{plant.__name__} (section {rule})"))
-        return plant
-
-    return register
+    return listed(MUTANTS, f"section {rule}", column, kind)
 
 
 @mutant("1: a null cell keeps", "a")

@@ -32,7 +32,7 @@ from tests.support.metric_worlds import (
     value,
     world,
 )  # fmt: skip
-from tests.support.planting import Patch, attribute, before, function, registered
+from tests.support.planting import Patch, attribute, before, function, listed, registered
 from udf_mappings import metric_functions as ours
 from udf_mappings.metrics import levenshtein
 
@@ -43,12 +43,7 @@ Check = Callable[[], None]
 
 def mutant(rule: str, *checks: Check) -> Callable[[Patch], Patch]:
     """A mutant, the rule of distances that it breaks, and what catches it."""
-
-    def register(plant: Patch) -> Patch:
-        MUTANTS.append(pytest.param(plant, checks, id=f"{plant.__name__} ({rule})"))
-        return plant
-
-    return register
+    return listed(MUTANTS, rule, checks)
 
 
 def compared(distance: p.Predicate, some: World, of: Callable[..., Any], radii: Iterator[Any] | list[Any]) -> None:

@@ -20,7 +20,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.stored_bounds import LONGEST, upper_bound
 from geoskip.planner import Labeller
 from tests.support.harness import COLUMNS, call, canned, leaves, sound
-from tests.support.planting import Inverted, Patch, before, function, rewritten, summary
+from tests.support.planting import Inverted, Patch, before, function, listed, rewritten, summary
 from tests.support.strategies import examples, predicates, worlds
 
 MUTANTS: list[Any] = []
@@ -28,12 +28,7 @@ MUTANTS: list[Any] = []
 
 def mutant(rule: str, *columns: str) -> Callable[[Patch], Patch]:
     """A mutant, the soundness rule that it breaks, and the columns on which it does."""
-
-    def register(plant: Patch) -> Patch:
-        MUTANTS.append(pytest.param(plant, columns, id=f"{plant.__name__} (section {rule})"))
-        return plant
-
-    return register
+    return listed(MUTANTS, f"section {rule}", columns)
 
 
 # Section 1: unknown is KEEP

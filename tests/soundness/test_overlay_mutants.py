@@ -15,7 +15,7 @@ from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, St
 from tests.support.geobox_oracle import GEOM, SHAPES, call, literal
 from tests.support.geometry_corpora import ROWS, SHAPES_ASKED, Corpus, sedonas
 from tests.support.mapped import spark
-from tests.support.planting import Patch, function, registered
+from tests.support.planting import Patch, function, listed, registered
 from udf_mappings.sedona import geohash_cell, geohash_prefix, intersection_area, sides
 
 MUTANTS: list[Any] = []
@@ -61,12 +61,7 @@ def _geohash(shape: Any, length: int) -> str:
 
 def mutant(rule: str) -> Callable[[Patch], Patch]:
     """A mutant, and the rule that it breaks."""
-
-    def register(plant: Patch) -> Patch:
-        MUTANTS.append(pytest.param(plant, id=f"{plant.__name__} ({rule})"))
-        return plant
-
-    return register
+    return listed(MUTANTS, rule)
 
 
 def _instead_of_intersection_area(patch: pytest.MonkeyPatch, asked: Callable[[Predicate], Any]) -> None:

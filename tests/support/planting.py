@@ -29,6 +29,7 @@ __all__ = [
     "attribute",
     "before",
     "function",
+    "listed",
     "registered",
     "rewritten",
     "summary",
@@ -40,6 +41,16 @@ PACKAGES = ("geoskip", "udf_mappings", "tests")
 
 class NoSeam(LookupError):
     """The object that a mutant replaces does not exist, or is not public."""
+
+
+def listed(mutants: list[Any], rule: str, *given: Any) -> Callable[[Patch], Patch]:
+    """Decorator that adds a mutant to the parameters of a test, with the rule that it breaks and what finds it."""
+
+    def register(plant: Patch) -> Patch:
+        mutants.append(pytest.param(plant, *given, id=f"{plant.__name__} ({rule})"))
+        return plant
+
+    return register
 
 
 def _checked(owner: type[Any], name: str) -> Any:
