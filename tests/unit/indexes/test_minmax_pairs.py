@@ -26,7 +26,7 @@ from geoskip.indexes.range_clauses import RangesCompare
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Column, Comparison, IsNull, Literal, Not, Predicate
 from geoskip.types import sql_type
-from tests.support.mapped import kept, together
+from tests.support.mapped import kept, spark, together
 from tests.support.planting import Patch, before, function
 from tests.support.strategies import examples
 from tests.unit.bounds.test_arithmetic import X, Y, formulas, of, value
@@ -156,6 +156,16 @@ def test_decimals_of_which_some_exceed_64_bits_are_compared() -> None:
     stored = together(*((index, column, [kind]) for index, column in zip(indexes, columns, strict=True)))
     for node in (Comparison("<", a, b), Comparison(">", b, a)):
         assert kept(node, indexes, stored)[:2] == [True, True], node
+
+
+@pytest.mark.parametrize(("end", "op"), [(2**63 - 1, "<"), (-(2**63), ">")])
+def test_what_may_throw_is_kept_even_beside_the_last_number(end: int, op: str) -> None:
+    a, b = Column("a", "bigint"), Column("b", "bigint")
+    indexes = (MinMax("a").bind((a,)), MinMax("b").bind((b,)))
+    columns = [[[pa.array([number])] for number in numbers] for numbers in ((end, end), (2**62, 2**61))]
+    stored = together(*((index, column, ["bigint"]) for index, column in zip(indexes, columns, strict=True)))
+    twice = spark("Multiply", "*", b, Literal(2, "bigint"), type="bigint")
+    assert kept(Comparison(op, a, twice), indexes, stored) == [True, False]
 
 
 def the_columns_are_exchanged(patch: pytest.MonkeyPatch) -> None:
