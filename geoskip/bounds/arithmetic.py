@@ -279,7 +279,12 @@ def absolute(kind: SqlType, interval: Interval) -> Interval:
 
 
 def square(interval: Interval) -> Interval:
-    """Return the intervals of ``pow(x, 2)``, exact for whole numbers; others are widened for rounding."""
+    """Return the intervals of ``pow(x, 2)``, exact for whole numbers; others are widened for rounding.
+
+    >>> found = square(Interval("real", np.array([3.0, 0.1]), np.array([3.0, 0.1])))
+    >>> (found.low < [9, 0.1 * 0.1]).tolist(), (found.high > [9, 0.1 * 0.1]).tolist()
+    ([False, True], [False, True])
+    """
     size = absolute(sql_type("double"), interval)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         low, high = (end * end for end in (size.low, size.high))
@@ -337,7 +342,12 @@ def curve(name: str, *operands: Interval) -> Interval:
 
 
 def square_root(interval: Interval) -> Interval:
-    """Return the intervals of ``sqrt(x)``, which is correctly rounded on all platforms, and NaN below 0."""
+    """Return the intervals of ``sqrt(x)``, which is correctly rounded on all platforms, and NaN below 0.
+
+    >>> found = square_root(Interval("real", np.array([-4.0, -4.0, 0.0]), np.array([-4.0, 9.0, 9.0])))
+    >>> found.low.tolist(), found.high.tolist(), found.nan.tolist()
+    ([inf, 0.0, 0.0], [-inf, 3.0, 3.0], [True, True, False])
+    """
     below = (of_kind(interval, "real").low < 0) & (interval.low <= interval.high)
     low, high = (np.sqrt(np.maximum(end, 0.0)) for end in (interval.low, interval.high))
     found = _real(low, high, _NOWHERE, interval)
@@ -417,5 +427,11 @@ def _reaches(low: Any, high: Any, at: Any) -> Any:
 
 
 def _outward(low: Any, high: Any, size: Any) -> tuple[Any, Any]:
+    """Widen bounds by the rounding errors of results of a size.
+
+    >>> low, high = _outward(0.5, 0.5, 1.0)
+    >>> low < 0.5 - 2**-52 and high > 0.5 + 2**-52
+    True
+    """
     unsure = size * _ROUNDINGS + 1e-300
     return low - unsure, high + unsure

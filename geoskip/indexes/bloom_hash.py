@@ -217,11 +217,7 @@ def _keys_near(column: SqlType, value: float, *, single: bool) -> list[Key]:
     if high - low >= _MOST_NEAR:
         raise IncomparableError("many numbers are rounded to this double")
     width: Any = np.float32 if single else float
-    return [
-        _decimal_key(near, column.scale)
-        for near in range(low, high + 1)
-        if not (certain and (not single or abs(near) < 2**53) and width(near) != value)
-    ]
+    return [_decimal_key(near, column.scale) for near in range(low, high + 1) if not (certain and width(near) != value)]
 
 
 def _number_key(value: int | float | Decimal) -> Key | None:

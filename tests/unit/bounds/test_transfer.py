@@ -60,6 +60,7 @@ def lost(name: str, op: str, end: float, than: float, files: list[list[float | N
     turned=st.booleans(),
 )
 @example(name="least", op=">=", end=1.0, than=1.0, files=[[None, -2.0], [math.nan, -2.0], [math.nan]], turned=True)
+@example(name="least", op="<", end=1.0, than=0.75, files=[[math.nan, 0.5]], turned=False)
 @example(name="greatest", op="=", end=1.0, than=1.0, files=[[None, 2.0], [None]], turned=True)
 def test_no_row_is_lost(
     name: str, op: str, end: float, than: float, files: list[list[float | None]], turned: bool

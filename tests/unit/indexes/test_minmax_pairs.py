@@ -158,6 +158,15 @@ def test_decimals_of_which_some_exceed_64_bits_are_compared() -> None:
         assert kept(node, indexes, stored)[:2] == [True, True], node
 
 
+def test_a_null_that_a_function_replaces_is_compared() -> None:
+    files = [[(None, 48.0), (60.0, 49.0)], [(59.0, 48.0), (60.0, 49.0)]]
+    columns = [[[pa.array([row[axis] for row in file])] for file in files] for axis in (0, 1)]
+    stored = together(*((index, column, ["double"]) for index, column in zip(INDEXES, columns, strict=True)))
+    replaced = spark("Greatest", "greatest", X, 5.0, type="double")
+    for node in (Comparison("<", replaced, Y), Comparison(">", Y, replaced)):
+        assert kept(node, INDEXES, stored) == [True, False]
+
+
 @pytest.mark.parametrize(("end", "op"), [(2**63 - 1, "<"), (-(2**63), ">")])
 def test_what_may_throw_is_kept_even_beside_the_last_number(end: int, op: str) -> None:
     a, b = Column("a", "bigint"), Column("b", "bigint")

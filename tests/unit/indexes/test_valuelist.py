@@ -165,6 +165,14 @@ def test_every_mask_of_values_finds_the_files_that_hold_one(count: int) -> None:
         assert lists.files_with(units).tolist() == expected
 
 
+def test_a_clause_answers_for_the_files_that_it_is_asked_about() -> None:
+    index = ValueList("s").bind([COLUMNS["s"]])
+    clause = clause_for(p.Contains(COLUMNS["s"], "b"), [index])
+    for words in (["ab", "c"], ["a", "b"], ["ab", "c"]):
+        files = metadata_of(index, "s", [[word] for word in words])
+        assert keep_mask(clause, files).tolist() == ["b" in word for word in words]
+
+
 def test_damaged_lists_are_not_trusted() -> None:
     index = ValueList("a").bind([COLUMNS["a"]])
     stored = pa.array(

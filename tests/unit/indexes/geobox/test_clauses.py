@@ -252,6 +252,21 @@ def test_near_on_the_sphere_keeps_what_is_not_on_the_globe(row, moved):
     assert kept(near, PAIR, collected(PAIR, [[row], [(0.0, 0.0)]])) == [True, False]
 
 
+def test_a_buffer_of_what_may_be_empty_may_be_empty():
+    files = collected(SHAPES, [["POINT (5 5)"]])
+    for what, keeps in ((GEOM, False), (sedonas("ST_Boundary", GEOM), True)):  # a point has no boundary
+        assert kept(Not(call("ST_Intersects", BOX, grown(what, 1.0))), SHAPES, files) == [keeps]
+
+
+@pytest.mark.parametrize(("op", "expected"), [("<", "YYN"), ("<=", "YYN"), ("=", "NYN"), (">=", "NYY"), (">", "NYY")])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_coordinate_of_what_is_moved_is_compared(op, expected, axis):
+    places = [[(v, 50.0) if axis == 0 else (50.0, v)] for v in (-9.0, 0.0, 9.0)]  # the second may be rounded
+    moved = sedonas("ST_Translate", POINT, Literal(3.0), Literal(3.0))
+    node = Q(op, sedonas(("ST_X", "ST_Y")[axis], moved), Literal(3.0))
+    assert kept(node, PAIR, collected(PAIR, places)) == [letter == "Y" for letter in expected]
+
+
 def sedonas(name, *args):
     return Call(name, args, SEDONA + name)
 
