@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +21,7 @@ from geoskip.indexes.base import SourceColumn, index_from_json
 from geoskip.metadata import FileMetadata
 from geoskip.planner import clause_for
 from tests.support.evaluator import outcomes
-from tests.support.harness import COLUMNS, World, sound
+from tests.support.harness import COLUMNS, World, call, sound
 from tests.support.strategies import examples
 
 
@@ -78,6 +79,30 @@ def test_ranges_are_decided_exactly_where_all_gaps_are_stored(files: list[list[A
         said = sound(node, world).true.tolist()
         matching = [any(True in outcomes(node, row) for row in rows) for rows in world.files]
         assert said == matching or not any(world.files)
+
+
+FEW = {"a": st.integers(-9, 9), "x": st.sampled_from([-9.5, -1.0, -0.0, 0.0, 0.5, 7.0, 1e308, math.inf, math.nan])}
+
+
+@settings(max_examples=examples(200), deadline=None, database=None)
+@given(st.data())
+def test_two_functions_of_one_column_are_compared_segment_by_segment(data: Any) -> None:
+    name = data.draw(st.sampled_from(["a", "x"]))
+    column, kind = COLUMNS[name], COLUMNS[name].type
+    two = p.Literal(2 if name == "a" else 2.0, kind)
+    sides = [column, call("negative", column, type=kind), call("+", column, two, type=kind)]
+    files = data.draw(st.lists(st.lists(st.none() | FEW[name], max_size=6), min_size=1, max_size=4))
+    world = World([[{name: value} for value in file] for file in files], kinds=(lambda name: GapList(name, gaps=2),))
+    for op, (left, right) in itertools.product(("<", "<=", "=", ">="), itertools.permutations(sides, 2)):
+        sound(p.Comparison(op, left, right), world)
+        sound(p.Not(p.Comparison(op, left, right)), world)
+
+
+def test_a_gap_separates_two_functions_of_one_column() -> None:
+    column = COLUMNS["a"]
+    world = World([[{"a": -9}, {"a": 9}], [{"a": 9}]], kinds=(lambda name: GapList(name, gaps=1),))
+    node = p.Comparison("=", call("negative", column, type="int"), column)
+    assert sound(node, world).true.tolist() == [False, False], "-9 to 9 holds 0, which no segment does"
 
 
 def test_two_humps_are_skipped_where_min_and_max_are_not_whatever_the_number_of_files() -> None:
