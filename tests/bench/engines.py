@@ -10,8 +10,10 @@ compared, in one order.
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +42,21 @@ class EngineQuery:
 
     def arrow(self) -> pc.Expression:
         """The condition for pyarrow."""
-        parts = [pc.field("delay") >= 0]
-        for name, values in (("origin", self.origins), ("destination", self.destinations)):
-            parts += [pc.field(name).isin(list(values))] if values else []
-        if self.hours:
-            parts += [pc.field("time") >= self.hours[0], pc.field("time") < self.hours[1]]
-        return _all(parts)
+        return self._of_columns(pc.field, lambda column, values: column.isin(values))
 
     def polars(self) -> Any:
         """The condition for polars."""
         import polars as pl
 
-        parts = [pl.col("delay") >= 0]
+        return self._of_columns(pl.col, lambda column, values: column.is_in(values))
+
+    def _of_columns(self, column: Callable[[str], Any], is_in: Callable[[Any, list[str]], Any]) -> Any:
+        parts = [column("delay") >= 0]
         for name, values in (("origin", self.origins), ("destination", self.destinations)):
-            parts += [pl.col(name).is_in(list(values))] if values else []
+            parts += [is_in(column(name), list(values))] if values else []
         if self.hours:
-            parts += [pl.col("time") >= self.hours[0], pl.col("time") < self.hours[1]]
-        return _all(parts)
+            parts += [column("time") >= self.hours[0], column("time") < self.hours[1]]
+        return reduce(operator.and_, parts)
 
     def sql(self) -> str:
         """The condition for DuckDB."""
@@ -67,13 +67,6 @@ class EngineQuery:
             low, high = (f"TIMESTAMPTZ '{hour:%Y-%m-%d %H:%M:%S}+00'" for hour in self.hours)
             parts += [f"time >= {low} AND time < {high}"]
         return " AND ".join(parts)
-
-
-def _all(parts: list[Any]) -> Any:
-    found = parts[0]
-    for part in parts[1:]:
-        found = found & part
-    return found
 
 
 def folder() -> Path:
