@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from geoskip.engines.extras import require_package
 from geoskip.indexes.base import Index
@@ -34,6 +35,10 @@ _COMMON_ERA = -719_164
 """The first day of the year 1 of the Julian calendar."""
 _LAST_TIME = 253_402_300_800 * 10**6
 """The microsecond (the year 10000) up to which readers of INT96 agree."""
+_OF_THE_DAY = ("parquet-mr", "impala")
+"""Writers of INT96 that count the nanoseconds of a day from its beginning."""
+_LAST_NANOSECOND = (1 << 63) // 1000
+"""The microsecond (in 2262) of the last time as nanoseconds in 64 bits."""
 
 
 class NeedsSpark(Exception):
@@ -110,10 +115,45 @@ def _summarise_file(uri: str, local: str, plans: Sequence[ValuePlan], rules: Rea
         if is_signed(opened, file):
             raise NeedsSpark("its columns may be encrypted, and only Spark has the keys")
         result.rows, result.size = file.metadata.num_rows, opened.size()
+        if not (file.metadata.created_by or "").startswith(_OF_THE_DAY):
+            _check_int96(opened, plans)
         parts = _gather(file, plans, rules).finish()
     with sharing_results():
         store_summaries([(result, [(plan.name, plan.index) for plan in plans], parts)], _READER)
     return result
+
+
+def _check_int96(opened: pa.NativeFile, plans: Sequence[ValuePlan]) -> None:
+    """Check that Arrow reads the INT96 times of a file as Spark does; raises NeedsSpark.
+
+    Arrow writes times before 1970 with a negative number of nanoseconds of the day, which it reads as microseconds that
+    are 2**64 nanoseconds too late. As nanoseconds it reads any time correctly modulo 2**64. A wrong time differs from
+    that by 616 nanoseconds, unless the file has times in nanoseconds; these are after 1677, so that wrong ones lie
+    between 2262 and 2554.
+    """
+    vertices = [vertex for plan in plans for expression in plan.expressions for vertex in walk(expression)]
+    names = {parts_of_name(vertex.name)[0].lower() for vertex in vertices if isinstance(vertex, Column)}
+    file, exact = (pq.ParquetFile(opened, coerce_int96_timestamp_unit=unit) for unit in ("us", "ns"))
+    leaves = [file.schema.column(number) for number in range(len(file.schema))]
+    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96" and not leaf.max_repetition_level]
+    paths = [path for path in paths if any(f"{path}.".lower().startswith(f"{name}.") for name in names)]
+    for group in range(file.num_row_groups if paths else 0):
+        micros, nanos = (
+            np.concatenate(list(_numbers(one.read_row_group(group, columns=paths, use_threads=False).columns)))
+            for one in (file, exact)
+        )
+        late = (micros >= _LAST_NANOSECOND) & (micros < 2 * _LAST_NANOSECOND + 1000)
+        if np.any(late | (nanos - micros * 1000 != 0)):
+            raise NeedsSpark("it has times as INT96 that Arrow may read as others")
+
+
+def _numbers(columns: Sequence[pa.ChunkedArray]) -> Iterator[NDArray[np.int64]]:
+    """The 64-bit numbers of times in columns and in structs."""
+    for column in columns:
+        if pa.types.is_struct(column.type):
+            yield from _numbers(column.flatten())
+        else:
+            yield column.cast(pa.int64()).drop_null().to_numpy()
 
 
 def _gather(file: pq.ParquetFile, plans: Sequence[ValuePlan], rules: ReadingRules) -> ValueGatherer:

@@ -219,3 +219,13 @@ def test_files_and_columns_are_those_that_spark_reads(spark: Any, tmp_path: Path
             continue
         geoskip.build(tmp_path / name, [MinMax("n")], metadata=tmp_path / "o" / name)
         assert_same(snapshot_of(tmp_path / "o" / name), snapshot_of(tmp_path / "m" / name))
+
+
+def test_int96_before_1970_that_arrow_has_written(spark: Any, tmp_path: Path) -> None:
+    """Arrow reads them wrongly as microseconds, Spark does not."""
+    for year in (1969, 2020):
+        times = pa.table({"at": pa.array([dt.datetime(year, 1, 1, 5)], pa.timestamp("us"))})
+        pq.write_table(times, tmp_path / f"{year}.parquet", use_deprecated_int96_timestamps=True)
+    assert [*geoskip.build(tmp_path, [MinMax("at")]).excluded] == ["1969.parquet"]
+    for where, files in (("year(at) = 1969", 1), ("at > timestamp'2019-01-01'", 2)):
+        assert same_as_off(lambda where=where: spark.read.parquet(str(tmp_path)).where(where)).files_kept == files

@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -128,6 +129,28 @@ def test_int96_and_days_before_the_gregorian_calendar(tmp_path: Path) -> None:
             table.replace_schema_metadata(metadata), place / "a.parquet", use_deprecated_int96_timestamps=True
         )
         assert bool(geoskip.build(place, [MinMax("t")]).excluded) is not kept, name
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("times", "unit", "kept"),
+    [
+        (["1969-12-31T23:59:59"], "us", False),  # Arrow reads it as 2554-07-21
+        (["1400-01-01T12:00", None], "us", False),  # Arrow reads it as 1984-07-21
+        (["1899-12-31T01:00:00.000000616"], "ns", False),
+        (["2020-01-01T00:00:00.000000001"], "ns", False),
+        (["1950-01-01", "2020-01-01T01:00:00.000001"], "ns", True),
+        (["0001-01-01", None, "2600-01-01T01:00"], "us", True),
+    ],
+)
+def test_int96_that_arrow_reads_as_another_time(
+    tmp_path: Path, times: list[str | None], unit: str, kept: bool, nested: bool
+) -> None:
+    values = pa.array([None if text is None else np.datetime64(text, unit) for text in times], pa.timestamp(unit))
+    table = pa.table({"s": pa.StructArray.from_arrays([values, values], ["t", "u"])} if nested else {"t": values})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    report = geoskip.build(tmp_path, [MinMax("s.u" if nested else "T")])
+    assert bool(report.excluded) is not kept
 
 
 def test_days_of_the_julian_calendar(tmp_path: Path) -> None:
