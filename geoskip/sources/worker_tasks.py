@@ -39,6 +39,7 @@ from geoskip.sources.json_records import is_json
 
 _AT_ONCE = 500
 MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"
+OLD_TIMES = "times before 1900 that Spark rebases from the Julian calendar in the time zone of the JVM that reads them"
 
 
 def read_shares(
@@ -59,12 +60,13 @@ Plans = Sequence[tuple[Any, tuple[int, ...]]]
 
 
 def summarising_task(
-    plans: Plans, first: int, decoded: Callable[[str], str]
+    plans: Plans, first: int, decoded: Callable[[str], str], problem: str = MALFORMED
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Task that summarises each run of one file's rows; a file in several tasks has several runs.
 
-    The first ``first`` columns are the encoded path of the file, and for JSON the records that could not be converted;
-    the values follow.
+    The first ``first`` columns are the encoded path of the file, and if there are two, a text in each doubtful row,
+    such as a record that could not be converted from JSON; the values follow. A file with a text that is not JSON gets
+    the problem beside its summaries.
     """
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +81,7 @@ def summarising_task(
                     gatherer = ValueGatherer(plans)
                 path = found
                 if first > 1 and not all(map(is_json, rows.column(1).drop_null())):
-                    done.append(pickle.dumps((plain_uri(decoded(path)), MALFORMED)))
+                    done.append(pickle.dumps((plain_uri(decoded(path)), problem)))
                 gatherer.add(rows.columns[first:], rows.num_rows)
             if len(done) >= _AT_ONCE:
                 yield payload_batch(done)

@@ -91,6 +91,21 @@ def test_avro_read_in_another_way_keeps_all(spark: Any, place: str) -> None:
         assert name in str(report)
 
 
+def test_old_times_of_spark_2_are_left_out(spark: Any, place: str, tmp_path: Path) -> None:
+    """Spark rebases them in the time zone of the JVM that reads them."""
+    for writer in ("2", "9"):
+        with settings(spark, {"spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED"}):
+            frame = spark.sql("SELECT explode(array(timestamp'1800-01-01', timestamp'2000-01-01')) AS at")
+            frame.repartitionByRange(2, "at").write.format(AVRO).save(str(tmp_path / f"by={writer}"))
+        for path in (tmp_path / f"by={writer}").glob("*.avro"):
+            path.write_bytes(path.read_bytes().replace(spark.version.encode(), f"{writer}{spark.version[1:]}".encode()))
+            path.with_name(f".{path.name}.crc").unlink()
+    report = geoskip.dataset(spark, str(tmp_path), format=AVRO).create_index(MinMax("at"))
+    assert len(report.excluded) == 1
+    where = "at < timestamp'1801-01-01'"
+    assert same_as_off(lambda: spark.read.format(AVRO).load(str(tmp_path)).where(where)).files_kept == 2
+
+
 def test_avro_whose_schema_lies_elsewhere_is_refused(spark: Any, place: str, tmp_path: Path) -> None:
     url = tmp_path / "schema.avsc"
     url.write_text('{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}')

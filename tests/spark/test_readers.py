@@ -189,6 +189,40 @@ def test_times_of_the_old_calendar_know_the_jvms_zone(spark: Any, tmp_path: Path
     assert report.files_kept == 2
 
 
+def write_old_times(place: Path, *, int96: bool) -> None:
+    """Files with times before 1900; Spark reads those of old.parquet otherwise in another zone of the JVM."""
+    by = {b"org.apache.spark.version": b"2.4.8"}
+    written = {"old": by, "new": by, "corrected": {b"org.apache.spark.version": b"3.5.0"}}
+    written["zoned"] = {**by, b"org.apache.spark.timeZone": b"America/Los_Angeles"}
+    for name, entries in written.items():
+        moment = datetime.datetime(2000 if name == "new" else 1800, 1, 1)
+        times = pa.array([moment], pa.timestamp("us", None if int96 else "UTC"))
+        table = pa.table({"ts": times, "some": pa.StructArray.from_arrays([times], ["ts"])})
+        path = place / f"{name}.parquet"
+        pq.write_table(table.replace_schema_metadata(entries), path, use_deprecated_int96_timestamps=int96)
+
+
+@pytest.mark.parametrize("int96", [False, True])
+@pytest.mark.parametrize("expression", ["ts", "date_trunc('minute', ts)", "some.ts", "array(some).ts[0]"])
+def test_old_times_of_spark_2_are_of_the_zone_of_the_jvm_that_reads_them(
+    spark: Any, tmp_path: Path, expression: str, int96: bool
+) -> None:
+    """Spark rebases them whatever the settings are; only files that name their zone are the same in all sessions."""
+    write_old_times(tmp_path, int96=int96)
+    report = geoskip.dataset(spark, str(tmp_path)).create_index(MinMax(expression))
+    assert [*report.excluded] == ["old.parquet"]
+    zones = spark._jvm.java.util.TimeZone
+    before = zones.getDefault()
+    try:
+        zones.setDefault(zones.getTimeZone("America/New_York"))
+        for row in spark.read.parquet(str(tmp_path)).selectExpr(f"cast({expression} AS string) AS shown").collect():
+            where = f"{expression} = timestamp'{row.shown}'"
+            report = same_as_off(lambda where=where: spark.read.parquet(str(tmp_path)).where(where))
+            assert report.files_kept <= 2
+    finally:
+        zones.setDefault(before)
+
+
 def test_a_default_that_is_a_time_is_of_the_sessions_zone(spark: Any) -> None:
     """Spark keeps the default of a new column as SQL, and evaluates it anew in the zone of each session."""
     spark.sql("CREATE TABLE dated (a INT) USING parquet")

@@ -15,8 +15,10 @@ from geoskip import MinMax, ValueList
 from geoskip.errors import EnvironmentProblem
 from geoskip.spark.build import job
 from geoskip.spark.workers import WorkerPython
+from tests.conftest import same_as_off
 from tests.spark.test_build import ALL_TYPES
 from tests.spark.test_computing import all_types, built
+from tests.spark.test_readers import write_old_times
 
 pytestmark = pytest.mark.spark
 __all__ = ["all_types"]
@@ -71,6 +73,16 @@ def test_malformed_json_is_left_out(spark: Any, tmp_path: Path, without_python: 
     assert [*report.excluded] == ["bad.json"]
     frame = spark.read.schema("a INT").json(str(tmp_path)).where("a > 5")
     assert geoskip.report(frame).files_kept == 1
+
+
+def test_old_times_of_the_jvms_zone_are_left_out(
+    spark: Any, tmp_path: Path, without_python: pytest.MonkeyPatch
+) -> None:
+    write_old_times(tmp_path, int96=True)
+    report, _, _ = built(spark, tmp_path, MinMax("ts"))
+    assert [*report.excluded] == ["old.parquet"]
+    where = "ts < timestamp'1900-01-01'"
+    assert same_as_off(lambda: spark.read.parquet(str(tmp_path)).where(where)).files_kept == 3
 
 
 def test_what_needs_python_is_refused_at_once(spark: Any, all_types: Path, without_python: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +27,8 @@ from pyspark.sql.column import Column
 
 from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
+from geoskip.predicates import Column as ColumnNode
+from geoskip.predicates import walk
 from geoskip.report import count_of
 from geoskip.sources.arrow_reader import (
     FileResult,
@@ -36,9 +39,9 @@ from geoskip.sources.arrow_reader import (
 )
 from geoskip.sources.csv_records import TWOFOLD
 from geoskip.sources.dependencies import ambiguous_line
-from geoskip.sources.footers import IndexPlan
+from geoskip.sources.footers import TIMES_AGREE, IndexPlan
 from geoskip.sources.listed_files import ListedFile
-from geoskip.sources.worker_tasks import Plans, plain_uri, read_shares, summarising_task
+from geoskip.sources.worker_tasks import MALFORMED, OLD_TIMES, Plans, plain_uri, read_shares, summarising_task
 from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, without_error_log
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import (
@@ -61,7 +64,10 @@ _MOST_UNREADABLE = 20
 _SCHEMA = "payload binary"
 _THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
 _BAD = "_geoskip_bad"
-"""Column of malformed JSON records, which builds read in addition to the others."""
+"""Column of malformed JSON records, or of marks on rows with old times, which builds read in addition to the others."""
+_REBASING = ("Parquet", "GeoParquet", "DeltaParquet", "HoodieFileGroupReaderBasedParquet", "Avro")
+_AGREEING = TIMES_AGREE + 2 * 86_400 * 10**6
+"""The microsecond from which times agree in both calendars, also after they were rebased in some zone."""
 
 
 def tasks_for(spark: SparkSession, files: Sequence[ListedFile]) -> int:
@@ -111,7 +117,8 @@ def read_through_spark(
     """Summaries through Spark's own reader: one job, and further jobs after each unreadable file.
 
     A JSON file with a malformed record and a CSV file with a record that Spark reads in two ways are left out, since
-    their values depend on the columns that a query reads.
+    their values depend on the columns that a query reads; and a file with old times that Spark rebases in the JVM's
+    time zone, since its values depend on the session.
 
     Parameters
     ----------
@@ -136,7 +143,8 @@ def read_through_spark(
             searched.update(file.uri for file in group)
             found += [FileResult(uri, problem=TWOFOLD) for uri in twofold]
             group = [file for file in group if file.uri not in twofold]
-            found += (job or _one_job)(state, entries, group) if group else []
+            read = (job or _one_job)(state, entries, group) if group else []
+            found += [_without_harmless_times(state, result) for result in read]
         except (PySparkException, Py4JJavaError) as error:
             message = message_of(error)
             unreadable = _unreadable_file(message, group)
@@ -192,11 +200,13 @@ def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Se
 
 @dataclass(frozen=True)
 class SelectedValues:
-    """Rows of some files: the file's path, for JSON the malformed record, and the values."""
+    """Rows of some files: the file's path, a malformed JSON record or a mark on old times, and the values."""
 
     frame: DataFrame
     first: int
     """Number of columns before the values."""
+    problem: str
+    """Problem of a file with a malformed record or old times."""
     plans: Plans
     """The indexes, each with the numbers of its values."""
     decoded: Callable[[str], str]
@@ -223,10 +233,12 @@ class SelectedValues:
                 texts.setdefault(text, len(texts))
         if of_json and _BAD not in chosen.columns:
             return None
-        first = [path.alias("_file"), *([F.col(_BAD)] if of_json else [])]
+        old = _old_times(state, entries)
+        doubtful = [F.col(_BAD)] if of_json else [] if old is None else [old.alias(_BAD)]
+        first = [path.alias("_file"), *doubtful]
         plans = [(e.index, tuple(texts[text] for text in state.relation.texts_of(e.index))) for e in entries]
         frame = chosen.select(*first, *arrow_columns(chosen, list(texts)))
-        return cls(frame, len(first), plans, str if of_table else unquote)
+        return cls(frame, len(first), MALFORMED if of_json else OLD_TIMES, plans, str if of_table else unquote)
 
     @property
     def types(self) -> list[pa.DataType]:
@@ -239,7 +251,7 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     if selected is None:
         return hidden_by_a_view(files)
     tasks = tasks_for(state.spark, files)
-    task = summarising_task(selected.plans, selected.first, selected.decoded)
+    task = summarising_task(selected.plans, selected.first, selected.decoded, selected.problem)
     job = selected.frame.coalesce(tasks).mapInArrow(task, _SCHEMA)
     with show_progress(state.spark, f"reading {count_of(len(files), 'file')}", tasks):
         found = [pickle.loads(row["payload"]) for row in run_job(job.collect)]
@@ -258,6 +270,58 @@ def _with_twofold_records(state: SourceState, files: Sequence[ListedFile]) -> se
     with show_progress(state.spark, f"searching {count_of(len(files), 'file')} for ambiguous records", tasks):
         paths = {plain_uri(unquote(row[0])) for row in found.coalesce(tasks).distinct().collect()}
     return {file.uri for file in files if plain_uri(file.uri) in paths}
+
+
+def _old_times(state: SourceState, entries: Sequence[IndexEntry]) -> Column | None:
+    """Column with a text in rows with old times, and NULL in others; None if no index reads times.
+
+    If a setting causes the rebasing, all indexes over times depend on the JVM's time zone, and no row is marked.
+    """
+    if not state.relation.is_of(*_REBASING) or state.relation.rebases:
+        return None
+    vertices = [vertex for entry in entries for bound in entry.index.bound for vertex in walk(bound)]
+    kinds = {v.name: (v.type or "").replace("timestamp_ntz", "") for v in vertices if isinstance(v, ColumnNode)}
+    old = None
+    for name, kind in kinds.items():
+        if "timestamp" in kind:
+            text = state.relation.names.get(name, name)
+            limit = f"< timestamp_micros({_AGREEING})" if kind == "timestamp" else "IS NOT NULL"
+            one = F.expr(f"{text} {limit}")
+            old = one if old is None else old | one
+    return None if old is None else F.when(old, F.lit(OLD_TIMES))
+
+
+def _without_harmless_times(state: SourceState, result: FileResult) -> FileResult:
+    """The result of a file, without the problem of old times if the JVM's time zone does not matter."""
+    if result.problem == OLD_TIMES and not _rebases_in_any_zone(state, result.path):
+        result.problem = None
+    return result
+
+
+def _rebases_in_any_zone(state: SourceState, uri: str) -> bool:
+    """Test whether Spark rebases old times of a file in the JVM's time zone.
+
+    It does if the file is by an old writer, or in legacy mode, and does not name its writer's zone. For files of
+    unknown writers Spark's settings decide.
+    """
+    jvm: Any = state.spark._jvm
+    session: Any = state.spark._jsparkSession
+    path, conf = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(uri)), session.sessionState().newHadoopConf()
+    try:
+        if state.relation.is_of("Avro"):
+            source = jvm.org.apache.avro.mapred.FsInput(path, conf)
+            file = jvm.org.apache.avro.file.DataFileReader(source, jvm.org.apache.avro.generic.GenericDatumReader())
+            entry = file.getMetaString
+        else:
+            source = jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(path, conf)
+            file = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(source)
+            entry = file.getFooter().getFileMetaData().getKeyValueMetaData().get
+        with closing(file):
+            names = ("version", "legacyDateTime", "legacyINT96", "timeZone")
+            version, *legacy, zone = (entry(f"org.apache.spark.{name}") for name in names)
+    except Py4JJavaError:  # such as a file with an encrypted footer
+        return True
+    return version is not None and zone is None and (version < "3.1.0" or legacy != [None, None])
 
 
 def hidden_by_a_view(files: Sequence[ListedFile]) -> list[FileResult]:

@@ -28,7 +28,7 @@ from geoskip.report import count_of
 from geoskip.sources.arrow_reader import FileResult, RowSummaries
 from geoskip.sources.bound_indexes import calls_python
 from geoskip.sources.listed_files import ListedFile
-from geoskip.sources.worker_tasks import MALFORMED, plain_uri
+from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import collect_table, show_progress
 from geoskip.spark.build.spark_reader import (
@@ -72,8 +72,7 @@ def _summarise(state: SourceState, entries: Sequence[IndexEntry], files: Sequenc
     for place, path in enumerate(counted.paths):
         name = plain_uri(selected.decoded(path))
         if counted.malformed[place]:
-            found.append((name, MALFORMED))
-            continue
+            found.append((name, selected.problem))
         summaries = []
         for number, (index, (column,)) in enumerate(selected.plans):
             ends = counted.ends(column, place)
