@@ -384,7 +384,12 @@ def _ends(interval: Interval) -> Ends:
 
 
 def of_function(name: str, arguments: Sequence[Ends]) -> Ends:
-    """Return bounds of a function's values, by its SQL name: sin, cos, asin, acos, atan2 or radians."""
+    """Return bounds of a function's values, by its SQL name: sin, cos, asin, acos, atan2 or radians.
+
+    >>> y, x = ((np.array(low), np.array([1.0, 1.0, 1.0]), True) for low in ([-1.0, 0.0, 0.0], [1.0, 0.0, 1.0]))
+    >>> of_function("atan2", [y, x])[2].tolist()
+    [False, False, True]
+    """
     low, high, sure = arguments[0]
     match name:
         case "radians":

@@ -125,8 +125,6 @@ def _of_plain(values: pa.Array) -> Words:
     """Return one hash for each byte string or integer."""
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         return _of_bytes(values)
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
     return hash_integers(values.cast(pa.int64()).to_numpy(zero_copy_only=False))
 
 

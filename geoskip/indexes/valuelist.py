@@ -293,9 +293,9 @@ class ListMeets(ListedClause):
         return np.asarray(keep[places])
 
     def implies(self, other: UnitClause) -> bool:
-        """True if an equality implies IS NOT NULL of the same values."""
+        """True if an equality, or its negation, implies IS NOT NULL of the same values."""
         match self.node, other:
-            case (Comparison("=") | In(), ListMeets(_, over, IsNull(child), wanted)) if self.wanted == IS_TRUE:
+            case Comparison("=") | In(), ListMeets(_, over, IsNull(child), wanted):
                 return over == child == self.over and wanted == IS_FALSE
         return False
 

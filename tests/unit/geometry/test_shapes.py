@@ -69,7 +69,8 @@ def test_cells_are_what_the_raster_says(seed, vertices, size, offset):
 @pytest.mark.parametrize("extent", [1e-12, 1e-300, 5e-324])
 def test_where_rounding_is_coarser_than_cells_there_is_no_raster(extent):
     sliver = shapely.Polygon([(100, 0), (100 + extent, 0), (100 + extent, 1), (100, 1)])
-    assert Raster.of(sliver, Envelope(*sliver.bounds)) is None
+    for shape in (sliver, shapely.transform(sliver, lambda xy: xy[:, ::-1])):
+        assert Raster.of(shape, Envelope(*shape.bounds)) is None
 
 
 def test_a_wild_zigzag_gets_a_coarser_raster():
@@ -77,6 +78,12 @@ def test_a_wild_zigzag_gets_a_coarser_raster():
     upper = np.column_stack([teeth % 2 * 1000.0 + teeth * 1e-3, teeth * 1.0])
     polygon = shapely.Polygon([*upper, (-5000, 40_000), (-5000, 0)])
     assert Raster.of(polygon, Envelope(*polygon.bounds)).size < 512
+
+
+def test_a_box_at_a_vertex_is_that_point():
+    line = Shape.of(shapely.LineString([(0, 1), (2, 3)]))
+    boxes = Boxes.of([(0, 1, 0, 1), (2, 3, 2, 3), (0, 3, 0, 3), (1, 2, 1, 2), (0, 1, 2, 3)])
+    assert line.has_vertex_at(boxes).tolist() == [True, True, False, False, False]
 
 
 def test_a_hole_is_no_part_of_the_shape():

@@ -20,7 +20,16 @@ from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes import bloom
 from geoskip.indexes.base import SourceColumn, index_from_json
-from geoskip.indexes.bloom_hash import LARGEST, bits_for, filter_of, hashes_of, hashes_of_keys, keys_of, places_of
+from geoskip.indexes.bloom_hash import (
+    LARGEST,
+    bits_for,
+    filter_of,
+    hashes_of,
+    hashes_of_each,
+    hashes_of_keys,
+    keys_of,
+    places_of,
+)
 from geoskip.metadata import FileMetadata
 from geoskip.planner import clause_for
 from tests.support.evaluator import compare
@@ -278,11 +287,32 @@ def test_filters_of_another_version_keep() -> None:
     assert keep_mask(clause, FileMetadata.of(table)).tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("values", "hashes"),
+    [
+        (pa.array([0, 1, -1]), [0xE220A8397B1DCDAF, 0x910A2DEC89025CC1, 0xE4D971771B652C20]),
+        (pa.array(["", "12345678", "123456789"]), [0xE220A8397B1DCDAF, 0x83DBEC76B33F9CA3, 0x7CF46F00F45FA22A]),
+        (pa.array(["x" * 600]), [0x3F3CA0ACC2D06C16]),
+        (pa.array([0.5, math.nan]), [0xC72971D82E15BB46, 0xF456984DD1D8CE6D]),
+        (pa.array([Decimal("0.5"), Decimal(2**63)]), [0xE17B6D147DA182DA, 0xE58C6E449571C544]),
+    ],
+)
+def test_hashes_are_those_of_filters_that_are_stored(values: pa.Array, hashes: list[int]) -> None:
+    """Other hashes need another version, with which stored filters keep."""
+    assert set(map(int, hashes_of(values))) == set(hashes)  # type: ignore[arg-type]
+
+
+def test_the_bits_are_those_of_filters_that_are_stored() -> None:
+    found = filter_of(hashes_of(pa.array(range(9))), 0.01)  # type: ignore[arg-type]
+    assert found == bytes.fromhex("5396aa25a467c0edb6a1508f")
+
+
 def test_nanoseconds_that_spark_would_cut_say_nothing() -> None:
     assert BloomFilter(COLUMN).collect(pa.array([1], pa.timestamp("ns"))) is None
     for unit, value in (("ns", 5_000_000), ("us", 5000), ("ms", 5)):
-        (found,) = hashes_of(pa.array([value], pa.timestamp(unit)))  # type: ignore[misc]
-        assert found == hashes_of_keys([5000])[0]
+        array = pa.array([value], pa.timestamp(unit))
+        for found in (hashes_of(array), *hashes_of_each([array])):
+            assert found == hashes_of_keys([5000])
 
 
 def test_the_specification_survives_json() -> None:

@@ -120,6 +120,15 @@ def test_a_bound_that_cannot_be_raised_is_open_and_stays_so_when_parts_are_merge
     assert index.merge([low, empty])["max"] == b"a"
 
 
+def test_exact_bounds_that_a_merge_shortens_are_no_longer_exact() -> None:
+    index = MinMax("s")
+    long, other = index.collect(pa.array(["b" * 60])), index.collect(pa.array(["a"]))
+    assert long is not None
+    assert other is not None
+    merged = index.merge([long, other])
+    assert (long["exact"], merged["exact"], len(merged["max"]) < 60) == (True, False, True)
+
+
 @pytest.mark.parametrize(
     ("kind", "way_out"),
     [

@@ -252,6 +252,12 @@ def test_near_on_the_sphere_keeps_what_is_not_on_the_globe(row, moved):
     assert kept(near, PAIR, collected(PAIR, [[row], [(0.0, 0.0)]])) == [True, False]
 
 
+@pytest.mark.parametrize(("west", "keeps"), [(10 + 1e-6, True), (10 + 1e-4, False)])
+def test_a_centroid_may_be_rounded_out_of_its_box(west, keeps):
+    within = call("ST_Within", call("ST_Centroid", GEOM), shapely.box(west, 0, 20, 10))
+    assert kept(within, SHAPES, collected(SHAPES, [[BOX]])) == [keeps]
+
+
 def test_a_buffer_of_what_may_be_empty_may_be_empty():
     files = collected(SHAPES, [["POINT (5 5)"]])
     for what, keeps in ((GEOM, False), (sedonas("ST_Boundary", GEOM), True)):  # a point has no boundary
@@ -426,6 +432,7 @@ def test_many_files_give_the_answers_of_few():
     shape = shapely.Point(10, 20).buffer(15) - shapely.Point(10, 20).buffer(5)
     clauses = [PAIR.meets(shape), PAIR.leaves(shape), PAIR.encloses(shape), PAIR.comes_within(shape, 3)]
     clauses += [PAIR.goes_beyond(shapely.Point(10, 20), 9), PAIR.sees(call("ST_Point", LAT, LNG)).meets(shape)]
+    clauses += [PAIR.meets(shapely.box(-90, -60, 150, 80))]
     exact = shapely.box(x, y, x + width, y + height)
     expected = [
         shapely.intersects(shape, exact),
@@ -434,6 +441,7 @@ def test_many_files_give_the_answers_of_few():
         shapely.distance(shape, exact) <= 3,
         np.hypot(np.maximum(abs(x - 10), abs(x + width - 10)), np.maximum(abs(y - 20), abs(y + height - 20))) >= 9,
         shapely.intersects(shape, shapely.box(y, x, y + height, x + width)),
+        (x <= 150) & (x + width >= -90) & (y <= 80) & (y + height >= -60),  # whole blocks
     ]
     for clause, mask in zip(clauses, expected, strict=True):
         assert (keep_mask(clause, files) == mask).all(), str(clause)

@@ -260,6 +260,19 @@ def test_a_product_of_two_differences_is_no_square() -> None:
         assert kept(some, catalyst("Sqrt", catalyst("Multiply", *sides, name="*")), "<", 1) == [keeps]
 
 
+def test_a_square_is_above_every_negative_number() -> None:
+    some = world("euclidean", ("double", "double"), [[(0.0, 0.0)]])
+    distance = squares(list(some.index.bound), (0.0, 0.0), "ANSI")
+    assert [kept(some, distance, op, -5) for op in (">", ">=", "<", "=")] == [[True], [True], [False], [False]]
+
+
+def test_another_column_is_at_any_distance() -> None:
+    some = world("levenshtein", ("string",), [[("ab",)]])
+    for child, clauses in ((some.index.bound[0], True), (p.Column("other", "string"), False)):
+        for node in (p.Comparison("=", child, p.Literal("x")), p.In(child, (p.Literal("x"),)), p.IsNull(child)):
+            assert [some.index.clause(each) is not None for each in (node, p.Not(node))] == [clauses] * 2
+
+
 # ---- what skips
 
 
