@@ -165,7 +165,7 @@ class Indicators(Factors, Sequence[ScanIndicators]):
 
     def __str__(self) -> str:
         if not self.scans:
-            return "geoskip: the query reads no files but those of Iceberg, if any, which plans its scans itself"
+            return "geoskip: the query has no scan in which geoskip skips files; scans of Iceberg are not counted"
         head = [f"geoskip: {shorten(self.query, _SHOWN)}"] if self.query else []
         sums = ["all scans together", *(f"  {line}" for line in _lines(self))] if len(self) > 1 else []
         return "\n".join([*head, *map(str, self.scans), *sums])

@@ -159,13 +159,14 @@ def duration(given: timedelta | float | str) -> timedelta:
     >>> duration(1.5), duration("7 days"), duration("90 minutes")
     (datetime.timedelta(seconds=5400), datetime.timedelta(days=7), datetime.timedelta(seconds=5400))
     """
-    if isinstance(given, timedelta):
+    if isinstance(given, timedelta) and given >= timedelta():
         return given
     with suppress(OverflowError, ValueError):  # more than a million years, infinity, NaN
         if isinstance(given, str) and (match := _DURATION.fullmatch(given)):
             return timedelta(**{f"{match[2].lower()}s": float(match[1])})
-        if isinstance(given, int | float) and not isinstance(given, bool):
+        if isinstance(given, int | float) and not isinstance(given, bool) and given >= 0:
             return timedelta(hours=given)
     raise InvalidSpecificationError(
-        f"a time is a timedelta, a number of hours, or a text such as '7 days' or '30 minutes', got {given!r}"
+        "a time is a timedelta, a number of hours, or a text such as '7 days' or '30 minutes', and not negative, "
+        f"got {given!r}"
     )

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import geoskip
 from geoskip import MinMax
-from geoskip.errors import InvalidSpecificationError
+from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.lifecycle.log import latest
 from geoskip.spark.advisor import workload_log
 from geoskip.spark.advisor.scan_conditions import conditions_of
@@ -92,7 +92,7 @@ NO_QUERIES = [
     ("FROM tens INSERT INTO tens SELECT a, s INSERT INTO tens SELECT a, s", "a query only reads"),
     ("SELECT nope FROM tens", "cannot be resolved"),
     ("SELEC", "Syntax error"),
-    (7, "got 7, a int"),
+    (7, "got 7 of type int"),
 ]
 
 
@@ -218,6 +218,12 @@ def test_what_no_row_settles_is_left_out_and_named(spark: Any, tens: str) -> Non
         "not counted among the scan's conditions: (rand() < 0.5D)",
         "not counted among the scan's conditions: (a condition over a subquery)",
     ]
+
+
+def test_a_query_that_fails_on_a_row_says_why(spark: Any, tens: str) -> None:
+    with pytest.raises(GeoskipError, match=r"the matching rows of .* cannot be counted: .*too much: 39") as raised:
+        geoskip.indicators("SELECT * FROM tens WHERE a = if(a = 39, raise_error('too much: ' || a), 3)", spark=spark)
+    assert "\n" not in str(raised.value)
 
 
 # --- what a session has asked -----------------------------------------------------------------------------------------

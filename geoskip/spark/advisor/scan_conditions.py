@@ -246,7 +246,7 @@ def _scans(geoskip: Any, session: SparkSession, query: str | DataFrame) -> Any:
     """The scans on the Java side, as a Java list."""
     if not isinstance(query, str | DataFrame):
         raise InvalidSpecificationError(
-            f"a query is a text in SQL or a DataFrame, got {query!r}, a {type(query).__name__}"
+            f"a query is a text in SQL or a DataFrame, got {query!r} of type {type(query).__name__}"
         )
     shown = shorten(query, _LONGEST) if isinstance(query, str) else "the DataFrame"
     if isinstance(query, DataFrame) and query.isStreaming:

@@ -174,7 +174,7 @@ def _entries(
 
 
 def _bound(data: SparkData, text: str) -> IndexEntry:
-    """Entry of a MinMax, or of a GeoBox for a geometry; raises the error of MinMax."""
+    """Entry of a MinMax, or of a GeoBox for a geometry; raises the error of MinMax about its range."""
     state = data.state
 
     def entry(index: Index) -> IndexEntry:
@@ -187,7 +187,7 @@ def _bound(data: SparkData, text: str) -> IndexEntry:
         try:
             return entry(GeoBox(text))
         except InvalidSpecificationError:
-            raise error from None
+            raise type(error)(str(error).replace(str(MinMax(text)), f"a range of {text}", 1)) from None
 
 
 def _has_geometries(frame: DataFrame, text: str) -> bool:

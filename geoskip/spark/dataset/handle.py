@@ -119,7 +119,7 @@ def dataset(
         )
     bound = StalenessBound.of(auto_refresh)
     known.read_keys(spark.conf.get(KEYS, None))
-    folder = None if metadata is None else _path(metadata, "metadata=")
+    folder = None if metadata is None else _path(metadata, "dataset(metadata=)")
     place = _paths(path)
     restricted = any(name.lower() in RESTRICTING for name in reader_options)
     if format is None and isinstance(place, str) and not is_glob(place) and not restricted:
@@ -143,14 +143,14 @@ def check_spelling(call: Callable[..., Any], options: Iterable[str]) -> None:
 
 def _path(given: object, name: str) -> str:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise InvalidSpecificationError(f"dataset({name}) takes the path of a folder, got {given!r}")
+        raise InvalidSpecificationError(f"{name} takes the path of a folder, got {given!r}")
     return os.fsdecode(given)
 
 
 def _paths(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> str | list[str] | None:
     if given is None or isinstance(given, list | tuple):
-        return None if given is None else [_path(path, "path") for path in given]
-    return _path(given, "path")
+        return None if given is None else [_path(path, "dataset(path)") for path in given]
+    return _path(given, "dataset(path)")
 
 
 class Dataset:
@@ -280,7 +280,7 @@ class Dataset:
             If the disk is full or a folder is not writable; the dataset is unchanged.
         """
         count, size = file_target(files, file_size)
-        folder = None if to is None else _path(to, "to=")
+        folder = None if to is None else _path(to, "rewrite(to=)")
         return rewrite(self._source, layout, where, files=count, file_size=size, to=folder)
 
     def remove_replaced(self, retain: timedelta | float | str = timedelta(days=7)) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
 from geoskip.spark.build.listing import SourceState
+from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.dataset.file_ranges import dataset_ranges
 from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
@@ -121,15 +122,19 @@ def files_where(state: SourceState, where: str | None) -> set[str] | None:
             plan: Any = alone.where(where)._jdf.queryExecution().analyzed()
     except (AnalysisException, ParseException) as error:
         raise InvalidSpecificationError(
-            f"rewrite(where=) takes a condition over the partition columns {names} alone, got {where!r}: "
-            f"{sentence(error)}"
+            f"rewrite(where=) takes a condition over partition columns only ({names}), got {where!r}: {sentence(error)}"
         ) from None
     if not plan.deterministic():
         raise InvalidSpecificationError(
             f"rewrite(where=) takes a condition that is deterministic, got {where!r}, which chooses files by chance"
         )
     # tables with CHAR columns have a projection above the scan, which hides the column _metadata
-    found = state.frame.where(where).selectExpr("input_file_name() AS path").distinct().collect()
+    try:
+        found = state.frame.where(where).selectExpr("input_file_name() AS path").distinct().collect()
+    except (PySparkException, Py4JJavaError) as error:
+        raise InvalidSpecificationError(
+            f"rewrite(where=) cannot evaluate {where!r} for all partitions: {reason_of(error)}"
+        ) from error
     return {plain_uri(unquote(row["path"])) for row in found}
 
 

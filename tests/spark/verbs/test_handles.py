@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import geoskip
-from geoskip import MinMax
+from geoskip import MinMax, Sort
 from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
 from geoskip.spark.build.spark_jobs import first_line, with_way_out
 from tests.spark.verbs.asking import write
@@ -75,6 +75,15 @@ WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "an empty path": (lambda spark, handle: geoskip.dataset(spark, ""), "takes the path of a folder, got ''"),
     "a number in a list": (lambda spark, handle: geoskip.dataset(spark, ["x", 3]), "takes the path of a folder, got 3"),
     "a number as metadata": (lambda spark, handle: geoskip.dataset(spark, handle.path, metadata=3), "metadata="),
+    "an empty path to rewrite to": (
+        lambda spark, handle: handle.rewrite(Sort("a"), to=""),
+        "rewrite(to=) takes the path of a folder, got ''",
+    ),
+    "an unknown column to report on": (
+        lambda spark, handle: handle.layout("nope"),
+        "a range of nope: the dataset has no column nope; its columns are a",
+    ),
+    "a negative time": (lambda spark, handle: handle.remove_replaced(-1), "and not negative, got -1"),
     "a text as store": (lambda spark, handle: geoskip.dataset(spark, handle.path, store="x"), "stores.Store, got 'x'"),
     "a misspelt argument": (
         lambda spark, handle: geoskip.dataset(spark, handle.path, metadta="x"),

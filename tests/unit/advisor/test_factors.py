@@ -65,8 +65,5 @@ def test_everything_is_shown_and_written(found: list[Indicators]) -> None:
 
 
 def test_a_query_over_no_file_says_so() -> None:
-    assert (
-        str(Indicators(()))
-        == "geoskip: the query reads no files but those of Iceberg, if any, which plans its scans itself"
-    )
+    assert str(Indicators(())).startswith("geoskip: the query has no scan in which geoskip skips files")
     assert Workload((Indicators(()),)).left_out == 1
