@@ -157,6 +157,22 @@ def test_rows_are_not_read_from_what_is_overwritten_by_any_way(spark: Any, tmp_p
     assert spark.read.parquet(str(folder)).count() == 20
 
 
+def test_rows_that_spark_could_not_read_with_the_old_ones_are_refused(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(4).selectExpr("id AS a", "id % 2 AS Day")
+    for folders, frame, partition_by, message in (
+        ("Day", rows, (), r"write\(partition_by=\) takes the partition columns .*\['Day'\], got \[\]"),
+        ((), rows, "Day", r"\[\], got \['Day'\]"),
+        ((), rows.drop("a"), (), r"write\(\) takes rows with the columns .* lack a, so nothing was written"),
+        ((), rows.selectExpr("string(a) AS A", "Day"), (), r"a is of type bigint there, got string"),
+    ):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        geoskip.write(rows, folder, partition_by=folders, files=1)
+        with pytest.raises(InvalidSpecificationError, match=message):
+            geoskip.write(frame, folder, partition_by=partition_by, mode="append")
+        geoskip.write(rows, folder, partition_by=folders, mode="append")
+        assert spark.read.parquet(str(folder)).count() == 8
+
+
 @pytest.mark.slow
 def test_partitions_that_an_overwrite_leaves_are_not_taken_for_arranged(
     spark: Any, places: Any, tmp_path: Path

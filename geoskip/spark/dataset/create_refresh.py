@@ -144,7 +144,7 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
             state = source.current_state()
             partitions = state.relation.partitions
             if not state.relation.table:  # a table format checks the columns itself
-                _check_columns(source, state, frame)
+                check_columns(source, state, frame, "append()")
         except DatasetNotFoundError:
             partitions = ()
         writer = frame.write.format(source.format).mode("append").options(**options).partitionBy(*partitions)
@@ -175,11 +175,11 @@ def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
                 )
 
 
-def _check_columns(source: DatasetSource, state: SourceState, frame: DataFrame) -> None:
+def check_columns(source: DatasetSource, state: SourceState, frame: DataFrame, call: str) -> None:
     """Raise an error for rows that lack a column, since Spark infers a folder's columns from one file."""
     given = {name.lower() for name in frame.columns}
     if missing := [name for name in state.frame.columns if name.lower() not in given]:
         raise InvalidSpecificationError(
-            f"append() takes rows with the columns of {source.name}, and these lack {', '.join(missing)}, so nothing "
+            f"{call} takes rows with the columns of {source.name}, and these lack {', '.join(missing)}, so nothing "
             "was written: add them, as with withColumn(name, lit(None)), or write with Spark and refresh_index()"
         )

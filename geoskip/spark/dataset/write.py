@@ -108,7 +108,8 @@ def write(
     partition_by
         Partition columns; the layout applies to the files of each folder.
     mode
-        Behaviour if the folder exists: ``error``, ``overwrite``, ``append`` or ``ignore``.
+        Behaviour if the folder exists: ``error``, ``overwrite``, ``append`` or ``ignore``. Appended rows need
+        the partition columns of the existing rows, and their columns in the same types.
     indexes
         Indexes to create with ``Dataset.create_index``. By default existing ones are refreshed.
     metadata, store, encryption
@@ -168,6 +169,10 @@ def write(
     if exists and mode == "overwrite":
         _check_not_read(frame, place)
         _check_options(frame, place, partitions, writer_options)
+    is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
+    is_added = exists and (mode == "append" or is_dynamic)
+    if is_added:
+        _check_added(source, frame, partitions)
     if layout is not None:
         with (
             _explain_errors(f"the rows for {place} could not be arranged, and nothing was written"),
@@ -176,8 +181,7 @@ def write(
             frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions, codec=codec).frame
     elif files is not None:
         frame = frame.repartition(files)
-    is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
-    earlier = _files_of(source) if exists and (mode == "append" or is_dynamic) else {}
+    earlier = _files_of(source) if is_added else {}
     try:
         with _explain_errors(f"{place} could not be written", writer_options), show_progress(spark, f"writing {place}"):
             frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
@@ -261,6 +265,31 @@ def _check_not_read(frame: DataFrame, place: str) -> None:
             f"the rows are read from {place}, which an overwrite empties first: write to another folder, or arrange "
             "what is there by dataset(spark, path).rewrite(layout)"
         )
+
+
+def _check_added(source: DatasetSource, frame: DataFrame, partitions: Sequence[str]) -> None:
+    """Raise an error if Spark could not read old and new rows together.
+
+    Spark ignores files beside partition folders, and infers the columns of a folder from one file.
+    """
+    try:
+        state = source.current_state()
+    except DatasetNotFoundError:
+        return
+    known = list(state.relation.partitions)
+    if [name.lower() for name in known] != [name.lower() for name in partitions]:
+        raise InvalidSpecificationError(
+            f"write(partition_by=) takes the partition columns of the rows in {source.name}, {known}, got "
+            f"{list(partitions)}: readers would not find old and new rows together"
+        )
+    create_refresh.check_columns(source, state, frame, "write()")
+    given = {name: kind for field in frame.dtypes for name, kind in ((field[0].lower(), field[1]), field)}
+    for name, kind in state.frame.dtypes:
+        if name not in known and (found := given.get(name, given[name.lower()])).lower() != kind.lower():
+            raise InvalidSpecificationError(
+                f"write() adds rows of the same types to {source.name}: {name} is of type {kind} there, got {found}; "
+                "cast it, nothing was written"
+            )
 
 
 def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], options: Mapping[str, Any]) -> None:
