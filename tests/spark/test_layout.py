@@ -272,6 +272,8 @@ def test_what_spark_cannot_compute_or_write_is_an_error_that_says_so(spark: Any,
         ({"indexes": ["lng"]}, InvalidSpecificationError, "takes indexes such as"),
         ({"partitionBy": "region"}, InvalidSpecificationError, "no argument partitionBy; did you mean partition_by="),
         ({"format": "delta"}, InvalidSpecificationError, "writes Parquet, got format='delta'"),
+        ({"metadata": 5}, InvalidSpecificationError, r"write\(metadata=\) takes the path of a folder, got 5"),
+        ({"store": 5}, InvalidSpecificationError, r"write\(store=\) takes a geoskip.stores.Store, got 5"),
         ({"compression": "best"}, InvalidSpecificationError, r"\(compression=\) takes a codec .* got 'best': .*snappy"),
         ({"compression": "lzo"}, GeoskipError, "could not be written: .*LzoCodec"),
         (
@@ -319,11 +321,14 @@ def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any,
     with pytest.raises(InvalidSpecificationError, match=r"rows are read from .*, which an overwrite empties first"):
         geoskip.write(again.to_df().where("lat > 0"), folder, layout=ZOrder("lat"), mode="overwrite")
     assert again.to_df().count() == 20
-    for wrong in ("*", 7):
+    for wrong in ("*", 7, ""):
         with pytest.raises(InvalidSpecificationError, match="the path of one folder"):
             geoskip.write(places, wrong)
     with pytest.raises(InvalidSpecificationError, match="takes a DataFrame of Spark, got SimpleNamespace"):
         geoskip.write(SimpleNamespace(), folder)
+    for write in (again.append, lambda rows: geoskip.write(rows, folder, mode="append")):
+        with pytest.raises(InvalidSpecificationError, match="takes rows that are there, got a stream"):
+            write(spark.readStream.format("rate").load())
 
 
 @pytest.mark.slow

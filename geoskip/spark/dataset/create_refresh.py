@@ -122,8 +122,7 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
 
     If indexing fails, a warning is issued: after an error a user would retry, and write the rows twice.
     """
-    if not hasattr(frame, "write"):
-        raise InvalidSpecificationError(f"append() takes a DataFrame of Spark, got {type(frame).__name__}")
+    check_frame("append()", frame)
     if source.table is not None:
         columns = map(backquote, source.spark.table(source.table).columns)
         with show_progress(source.spark, f"writing to {source.name}"):
@@ -158,6 +157,16 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
         reason = error if isinstance(error, GeoskipError) else type(error).__name__
         warnings.warn(f"the rows are in {source.name}, and are not indexed: {reason}", stacklevel=3)
         return None
+
+
+def check_frame(call: str, frame: object) -> None:
+    """Raise an error for a stream, and for anything that is not a DataFrame."""
+    if getattr(frame, "isStreaming", False):
+        raise InvalidSpecificationError(
+            f"{call} takes rows that are there, got a stream: write it with frame.writeStream, then refresh_index()"
+        )
+    if not hasattr(frame, "write") or not hasattr(frame, "sparkSession"):
+        raise InvalidSpecificationError(f"{call} takes a DataFrame of Spark, got {type(frame).__name__}")
 
 
 def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:

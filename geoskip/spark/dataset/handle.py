@@ -102,15 +102,7 @@ def dataset(
         raise InvalidSpecificationError(
             f"dataset() takes either a path or table=, got path={path!r} and table={table!r}"
         )
-    for name, given, kind in (("store", store, Store), ("encryption", encryption, Encryption)):
-        if given is not None and not isinstance(given, kind):
-            raise InvalidSpecificationError(f"dataset({name}=) takes a geoskip.stores.{kind.__name__}, got {given!r}")
-    if store is not None and metadata is not None:
-        raise InvalidSpecificationError("dataset() takes metadata= (a folder) or store= (a store), and not both")
-    if store is not None and encryption is not None:
-        raise InvalidSpecificationError(
-            f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
-        )
+    folder = check_metadata_arguments("dataset", metadata, store, encryption)
     check_spelling(dataset, reader_options)
     if nested := [name for name, value in reader_options.items() if isinstance(value, dict)]:
         raise InvalidSpecificationError(
@@ -119,7 +111,6 @@ def dataset(
         )
     bound = StalenessBound.of(auto_refresh)
     known.read_keys(spark.conf.get(KEYS, None))
-    folder = None if metadata is None else _path(metadata, "dataset(metadata=)")
     place = _paths(path)
     restricted = any(name.lower() in RESTRICTING for name in reader_options)
     if format is None and isinstance(place, str) and not is_glob(place) and not restricted:
@@ -132,6 +123,20 @@ def dataset(
     if auto_refresh is not None:
         auto.refresh_after_queries(source, bound)
     return Dataset(source, bound)
+
+
+def check_metadata_arguments(call: str, metadata: object, store: object, encryption: object) -> str | None:
+    """Return the folder of the metadata, or None; raise an error for invalid arguments."""
+    for name, given, kind in (("store", store, Store), ("encryption", encryption, Encryption)):
+        if given is not None and not isinstance(given, kind):
+            raise InvalidSpecificationError(f"{call}({name}=) takes a geoskip.stores.{kind.__name__}, got {given!r}")
+    if store is not None and metadata is not None:
+        raise InvalidSpecificationError(f"{call}() takes metadata= (a folder) or store= (a store), and not both")
+    if isinstance(store, Store) and encryption is not None:
+        raise InvalidSpecificationError(
+            f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
+        )
+    return None if metadata is None else _path(metadata, f"{call}(metadata=)")
 
 
 def check_spelling(call: Callable[..., Any], options: Iterable[str]) -> None:

@@ -51,7 +51,7 @@ from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import qualify, table_format
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of, show_progress
 from geoskip.spark.dataset import create_refresh
-from geoskip.spark.dataset.handle import Dataset, check_spelling
+from geoskip.spark.dataset.handle import Dataset, check_metadata_arguments, check_spelling
 from geoskip.spark.dataset.recorded_layout import layout_in, record_layout
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
@@ -133,11 +133,10 @@ def write(
     StoreError
         If the file system reports an error, such as a full disk.
     """
-    if not hasattr(frame, "write") or not hasattr(frame, "sparkSession"):
-        raise InvalidSpecificationError(f"write() takes a DataFrame of Spark, got {type(frame).__name__}")
+    create_refresh.check_frame("write()", frame)
     spark = frame.sparkSession
     check_session(spark)
-    if not isinstance(path, str | os.PathLike) or is_glob(os.fsdecode(path)):
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or is_glob(os.fsdecode(path)):
         raise InvalidSpecificationError(f"write() takes the path of one folder, got {path!r}")
     if layout is not None and not isinstance(layout, Layout):
         raise InvalidSpecificationError(f"write(layout=) takes a layout such as ZOrder('lng', 'lat'), got {layout!r}")
@@ -152,7 +151,7 @@ def write(
     codec = _codec(frame, writer_options)
     partitions = _partitions(frame, partition_by)
     place = os.fsdecode(path)
-    folder = None if metadata is None else os.fsdecode(metadata)
+    folder = check_metadata_arguments("write", metadata, store, encryption)
     source = DatasetSource(spark, place, None, "parquet", {}, folder, store, encryption)
     exists = HadoopFolder(qualify(spark, place)).exists("")
     if exists and (table := table_format(spark, place)) is not None:
