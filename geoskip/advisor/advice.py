@@ -255,7 +255,7 @@ class Advice:
             yield f"together: read now {now}, then {read.files_then} and {then}; {of}"
             yield f"stored: about {size_of(self.metadata_bytes)} of metadata, {size_of(self.budget)} allowed"
         else:
-            yield f"read now: {now}; {of}"
+            yield f"read now: {now}; {of}, of which none saves more bytes than it stores"
         if self.layout:
             found = self.layout.estimate
             size = found.bytes_then.text(lambda number: size_of(round(number)))

@@ -96,6 +96,7 @@ def test_the_advice_saves_nearly_all_for_a_quarter_of_the_bytes(spark: Any, shop
     again = geoskip.recommend(fresh, queries, sample=1, layouts=False)
     assert (again.indexes, again.superfluous, again.estimate.bytes_now) == ((), (), advised)
     assert str(again).startswith("nothing to build for 6 queries")
+    assert ", of which none saves more bytes than it stores\n" in str(again)
     fresh.delete_index()
     full = fresh.create_index(*(entry.index.bind(()) for entry in everything.entries))
     most, every = bytes_read(spark, queries), sum(full.metadata_bytes.values())

@@ -88,7 +88,9 @@ _PREFIXES = re.compile(
 # for an exception in a Python function Spark shows the traceback; its last line is the error
 _OF_PYTHON = re.compile(r"An exception was thrown from the Python worker|Traceback \(most recent call last\)")
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
-_SAYS_NOTHING = re.compile(r"Exception thrown in awaitResult|Job aborted|An error occurred|$")
+_SAYS_NOTHING = re.compile(
+    r"Exception thrown in awaitResult|Job aborted|An error occurred|Task failed while writing rows|$"
+)
 
 
 def first_line(message: str) -> str:

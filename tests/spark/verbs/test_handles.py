@@ -188,3 +188,6 @@ def test_a_reason_that_spark_gives_in_two_lines() -> None:
     said = 'x.Error: [A] Failed merging schemas:\nInitial:\n"S"\n[B] Failed to merge "INT" and "BIGINT". SQLSTATE: 1'
     assert first_line(said) == 'Failed merging schemas: Failed to merge "INT" and "BIGINT"'
     assert first_line("Failed merging schemas:\n") == "Failed merging schemas"
+    said = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/a. SQLSTATE: 58030\n\tat a.B.c(D.scala:1)\n"
+    said += "Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat a.B"
+    assert first_line(said) == "No space left on device"
