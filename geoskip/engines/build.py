@@ -29,7 +29,6 @@ from geoskip.errors import (
     InvalidSpecificationError,
     NeedsSparkError,
     NotIndexedError,
-    UnknownColumnError,
 )
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.lifecycle.log import latest
@@ -40,18 +39,7 @@ from geoskip.registry.installed import load_mappings
 from geoskip.report import count_of
 from geoskip.sources.arrow_reader import SPARK, FileResult, read_files
 from geoskip.sources.bound_indexes import FileRelation, check_distinct, check_indexes, entry_of, indexes_of, texts_of
-from geoskip.sources.build_verbs import (
-    BuildReport,
-    check_same,
-    create_indexes,
-    latest_with_index,
-    refresh_fully,
-    refresh_incrementally,
-    refresh_quickly,
-    report_on,
-    require_index,
-    with_latest,
-)
+from geoskip.sources.build_verbs import MODES, BuildReport, check_protected, create_indexes, refresh, report_on
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, local_etag, reason_not_indexable
@@ -64,7 +52,6 @@ from geoskip.stores.parquet import ParquetStore
 from geoskip.types import sql_type
 
 _ENGINE = f"pyarrow {pa.__version__}"
-_MODES = ("incremental", "full", "quick")
 _CHUNK = 64
 """Files that a thread reads at a time."""
 
@@ -118,8 +105,8 @@ def build(
     """
     started = time.perf_counter()
     wanted = indexes_of("build()", indexes, *more)
-    if mode not in _MODES:
-        raise InvalidSpecificationError(f"build(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
+    if mode not in MODES:
+        raise InvalidSpecificationError(f"build(mode=) takes {', '.join(map(repr, MODES))}, got {mode!r}")
     if wanted and mode != "incremental":
         raise InvalidSpecificationError(f"mode={mode!r} says how to refresh: give it without indexes")
     if threads is not None and (type(threads) is not int or threads < 1):
@@ -130,39 +117,16 @@ def build(
         source, store_for(source, store, metadata), metadata is None and store is None, threads or cores()
     )
     if wanted:
-        encryption = getattr(data.store, "encryption", None)
-        if encryption is not None and encryption.key is None and data.store.latest() is None:
-            raise InvalidSpecificationError(
-                f"the metadata of {source.name} would be in clear: with what they are to be protected says "
-                "Encryption(keys, 'name of a key')"
-            )
+        check_protected(source.name, data.store, getattr(data.store, "encryption", None))
         if (why := reason_not_indexable(source.name, data.state.files)) is not None:
             raise DatasetNotFoundError(why)
         create_indexes(data, data.bind(wanted), by=_ENGINE, choose=data.choose)
     else:
-        _refresh(data, mode)
-    with data.store.patiently():
-        return with_latest(
-            data.store, lambda found: report_on(require_index(data.name, found, data.store), data, started)
-        )
-
-
-def _refresh(data: ParquetData, mode: str) -> None:
-    try:
-        snapshot = latest_with_index(data.name, data.store)
-    except NotIndexedError as error:
-        raise NotIndexedError(f"{error}; or geoskip.build(path, [MinMax('column')]) without Spark") from None
-    check_same(data, snapshot.header)
-    if mode == "quick":
-        refresh_quickly(data, snapshot, by=_ENGINE)
-    elif mode == "full":
         try:
-            rebound = data.bind([entry.index for entry in snapshot.header.entries])
-        except UnknownColumnError as error:
-            raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
-        refresh_fully(data, snapshot, rebound, by=_ENGINE)
-    else:
-        refresh_incrementally(data, snapshot, by=_ENGINE)
+            refresh(data, mode, by=_ENGINE, bind=data.bind)
+        except NotIndexedError as error:
+            raise NotIndexedError(f"{error}; or geoskip.build(path, [MinMax('column')]) without Spark") from None
+    return report_on(data, started)
 
 
 def cores() -> int:

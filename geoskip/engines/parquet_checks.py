@@ -11,7 +11,7 @@ from geoskip.errors import GeoskipError, NeedsSparkError
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
 from geoskip.registry.installed import load_mappings
-from geoskip.sources.build_verbs import check_same, require_index, with_latest
+from geoskip.sources.build_verbs import check_same, with_index
 from geoskip.sources.settings import PARQUET
 from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
 from geoskip.stores.base import Store
@@ -51,13 +51,12 @@ def verify(
     data = _data(path, store, metadata, threads)
     data.store.reread()
 
-    def compare(found: Snapshot | None) -> VerifyResult:
-        snapshot = require_index(data.name, found, data.store)
+    def compare(snapshot: Snapshot) -> VerifyResult:
         check_same(data, snapshot.header)
         return compare_with_data(data, snapshot, sample)
 
     with data.store.patiently():
-        return with_latest(data.store, compare)
+        return with_index(data, compare)
 
 
 def reason_for_spark(path: Paths, store: Store, *, of_indexes: bool = True) -> str | None:

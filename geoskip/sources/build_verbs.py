@@ -14,7 +14,13 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.errors import InvalidSpecificationError, MetadataError, NeedsSparkError, NotIndexedError
+from geoskip.errors import (
+    InvalidSpecificationError,
+    MetadataError,
+    NeedsSparkError,
+    NotIndexedError,
+    UnknownColumnError,
+)
 from geoskip.indexes.base import Index
 from geoskip.layout.layout_report import layout_name, recorded_overlap
 from geoskip.lifecycle.log import latest
@@ -27,8 +33,11 @@ from geoskip.sources.bound_indexes import as_spelt_before, calls_python
 from geoskip.sources.built_rows import BuiltRows
 from geoskip.sources.dependencies import same_place
 from geoskip.stores.base import Store
+from geoskip.stores.encryption import Encryption
 
 T = TypeVar("T")
+MODES = ("incremental", "full", "quick")
+"""The modes of :func:`refresh`."""
 _PASSES = 2
 """Passes over files that arrived during a build; files that are added later are left to the next refresh."""
 
@@ -114,62 +123,59 @@ def create_indexes(
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
 
 
-def refresh_fully(data: BuildAccess, snapshot: Snapshot, entries: Sequence[IndexEntry], *, by: str) -> None:
-    """Read all files again for all indexes of a snapshot.
-
-    Parameters
-    ----------
-    data, snapshot
-        The dataset, and the latest snapshot that its caller read.
-    entries
-        The indexes of the snapshot, bound to the current expressions.
-    by
-        The engine with its version, for the log.
-    """
-    since = snapshot.header.number
-    plan = RefreshPlan(BuiltSummaries(data), entries, renew=True, known=snapshot.header.entries)
-    committed = perform(data.store, Verb.FULL, plan, parameters=_index_names(entries), by=by, since=since)
-    _catch_up(data, committed, since, by)
-
-
-def refresh_quickly(data: BuildAccess, snapshot: Snapshot, *, by: str) -> None:
-    """Remove the rows of changed files, and count the files without metadata; read no data."""
-    plan = RefreshPlan(BuiltSummaries(data), quick=True)
-    if with_latest(data.store, lambda found: plan.is_needed(require_index(data.name, found, data.store)), snapshot):
-        perform(data.store, Verb.QUICK, plan, by=by, since=snapshot.header.number)
-
-
-def refresh_incrementally(
-    data: BuildAccess, snapshot: Snapshot, *, by: str, on_reading: Callable[[], None] = lambda: None
+def refresh(
+    data: BuildAccess,
+    mode: str,
+    *,
+    by: str,
+    bind: Callable[[Sequence[Index]], Sequence[IndexEntry]],
+    on_reading: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> None:
-    """Read new and changed files.
+    """Update the metadata to the current files.
 
     Parameters
     ----------
-    data, snapshot
-        The dataset, and the latest snapshot that its caller read.
+    data
+        The dataset.
+    mode
+        ``incremental`` reads new and changed files, ``full`` reads all files for all indexes, and ``quick`` reads none:
+        it removes the rows of changed files, and counts the files without metadata.
     by
         The engine with its version, for the log.
+    bind
+        Binds indexes to the dataset's current expressions.
     on_reading
-        Called before dependencies are compared and files are read.
+        Called with the latest snapshot before an incremental refresh compares dependencies and reads files.
 
     Raises
     ------
     InvalidSpecificationError
         If an index was built under other conditions than the current ones; NeedsSparkError if only Spark builds it.
     """
-    plan = RefreshPlan(BuiltSummaries(data))
-    needed = with_latest(
-        data.store, lambda found: plan.is_needed(require_index(data.name, found, data.store)), snapshot
-    )
-    entries = snapshot.header.entries
+    snapshot = latest_with_index(data.name, data.store)
+    check_same(data, snapshot.header)
+    entries, since = snapshot.header.entries, snapshot.header.number
+    if mode == "full":
+        try:
+            entries = tuple(bind([entry.index for entry in entries]))
+        except UnknownColumnError as error:
+            raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
+        plan = RefreshPlan(BuiltSummaries(data), entries, renew=True, known=snapshot.header.entries)
+        committed = perform(data.store, Verb.FULL, plan, parameters=_index_names(entries), by=by, since=since)
+        _catch_up(data, committed, since, by)
+        return
+    plan = RefreshPlan(BuiltSummaries(data), quick=mode == "quick")
+    needed = with_index(data, plan.is_needed, snapshot)
+    if mode == "quick":
+        if needed:
+            perform(data.store, Verb.QUICK, plan, by=by, since=since)
+        return
     if plan.diff is None or not plan.diff.stale:
         entries = tuple(entry for entry in entries if calls_python(entry.index))  # these are always checked
     if entries or needed:
-        on_reading()
+        on_reading(snapshot)
         check_unchanged(data, entries)
     if needed:
-        since = snapshot.header.number
         _catch_up(data, perform(data.store, Verb.REFRESH, plan, by=by, since=since), since, by)
 
 
@@ -212,6 +218,14 @@ def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapsh
         snapshot = latest(store)
 
 
+def with_index(data: BuildAccess, ask: Callable[[Snapshot], T], first: Snapshot | None = None) -> T:
+    """Apply a function to the latest snapshot, as :func:`with_latest` does.
+
+    Raises NotIndexedError if no index is in use.
+    """
+    return with_latest(data.store, lambda found: ask(require_index(data.name, found, data.store)), first)
+
+
 def latest_with_index(name: str, store: Store) -> Snapshot:
     """Latest snapshot of a dataset; raises NotIndexedError if it has no index."""
     with store.patiently():
@@ -230,6 +244,21 @@ def require_index(name: str, snapshot: Snapshot | None, store: Store) -> Snapsho
         place = "" if store.location.endswith("/_geoskip") else f" in {store.location}"
         raise NotIndexedError(f"{name} has no index yet{place}; create one: dataset.create_index(MinMax('column'))")
     return snapshot
+
+
+def has_indexes(store: Store) -> bool:
+    """Test whether a store has an index, and not only a layout."""
+    found = latest(store)
+    return found is not None and found.header.has_indexes
+
+
+def check_protected(name: str, store: Store, encryption: Encryption | None) -> None:
+    """Raise if the first metadata in a store would be in clear, as the encryption names no key."""
+    if encryption is not None and encryption.key is None and not has_indexes(store):
+        raise InvalidSpecificationError(
+            f"the metadata of {name} would be in clear: with what they are to be protected says "
+            "Encryption(keys, 'name of a key')"
+        )
 
 
 def _is_in_use(header: Header) -> bool:
@@ -320,8 +349,16 @@ class BuildReport:
     __repr__ = __str__
 
 
-def report_on(snapshot: Snapshot, data: BuildAccess, started: float) -> BuildReport:
-    """Report on a build; ``started`` is its start by the performance counter."""
+def report_on(data: BuildAccess, started: float) -> BuildReport:
+    """Report on a build with the totals of the latest snapshot.
+
+    ``started`` is its start by the performance counter.
+    """
+    with data.store.patiently():
+        return with_index(data, lambda snapshot: _report_on(snapshot, data, started))
+
+
+def _report_on(snapshot: Snapshot, data: BuildAccess, started: float) -> BuildReport:
     entries = snapshot.header.entries
     overlap = recorded_overlap(snapshot.header, snapshot.files)
     remarking = [entry for entry in entries if type(entry.index).build_note is not Index.build_note]

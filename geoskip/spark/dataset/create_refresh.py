@@ -6,31 +6,18 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyspark
 from pyspark.sql import DataFrame
 
-from geoskip.errors import (
-    DatasetNotFoundError,
-    GeoskipError,
-    InvalidSpecificationError,
-    UnknownColumnError,
-)
+from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
-from geoskip.sources.build_verbs import (
-    BuildReport,
-    check_same,
-    create_indexes,
-    latest_with_index,
-    refresh_fully,
-    refresh_incrementally,
-    refresh_quickly,
-    report_on,
-    require_index,
-    with_latest,
-)
+from geoskip.metadata import Snapshot
+from geoskip.sources import build_verbs
+from geoskip.sources.build_verbs import MODES, BuildReport, check_protected, create_indexes, has_indexes, report_on
 from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind
@@ -40,10 +27,8 @@ from geoskip.spark.build.spark_jobs import show_progress
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
-from geoskip.stores.base import Store
 
 ENGINE = f"pyspark {pyspark.__version__}"
-MODES = ("incremental", "full", "quick")
 
 
 def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str, Any] | None = None) -> BuildReport:
@@ -53,12 +38,8 @@ def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str,
     state, store = data.state, data.store
     if (why := reason_not_indexable(source.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
-    if source.encryption is not None and source.encryption.key is None and not _has_indexes(store):
-        raise InvalidSpecificationError(
-            f"the metadata of {source.name} would be in clear: with what they are to be protected says "
-            "Encryption(keys, 'name of a key')"
-        )
-    if (used := known.another(state.relation.root, store)) is not None and not _has_indexes(store):
+    check_protected(source.name, store, source.encryption)
+    if (used := known.another(state.relation.root, store)) is not None and not has_indexes(store):
         raise InvalidSpecificationError(
             f"queries of this driver use the metadata of {source.name} in {used.location}, and none would use an index "
             f"in {store.location}: name the first with dataset(..., metadata=) or store=, or call use_metadata() before"
@@ -74,35 +55,20 @@ def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str,
     return report(data, started)
 
 
-def _has_indexes(store: Store) -> bool:
-    """Test whether a store has an index, and not only a layout."""
-    found = latest(store)
-    return found is not None and found.header.has_indexes
-
-
 def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
     """Update the metadata to the current files."""
     if mode not in MODES:
         raise InvalidSpecificationError(f"refresh_index(mode=) takes {', '.join(map(repr, MODES))}, got {mode!r}")
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
-    state, store = data.state, data.store
-    snapshot = latest_with_index(source.name, store)
-    check_same(data, snapshot.header)
-    if mode == "full":
-        indexes = [entry.index for entry in snapshot.header.entries]
-        try:
-            rebound = bind(state.frame, state.relation, indexes)
-        except UnknownColumnError as error:
-            raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
-        refresh_fully(data, snapshot, rebound, by=ENGINE)
-    elif mode == "quick":
-        refresh_quickly(data, snapshot, by=ENGINE)
-    else:
-        settings = snapshot.header.source.get("settings") or {}
-        refresh_incrementally(
-            data, snapshot, by=ENGINE, on_reading=lambda: data.use(source.with_settings(settings, state))
-        )
+    state = data.state
+
+    def use_recorded_settings(snapshot: Snapshot) -> None:
+        data.use(source.with_settings(snapshot.header.source.get("settings") or {}, state))
+
+    build_verbs.refresh(
+        data, mode, by=ENGINE, bind=partial(bind, state.frame, state.relation), on_reading=use_recorded_settings
+    )
     return report(data, started)
 
 
@@ -111,10 +77,7 @@ def report(data: SparkData, started: float) -> BuildReport:
     data.source.make_known(data.state.relation, complete=True)
     known.renew(data.root)
     java(data.source.spark).geoskip.forget()
-    with data.store.patiently():
-        return with_latest(
-            data.store, lambda found: report_on(require_index(data.name, found, data.store), data, started)
-        )
+    return report_on(data, started)
 
 
 def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:

@@ -33,6 +33,7 @@ from geoskip.sources.build_verbs import (
     is_elsewhere,
     latest_with_index,
     require_index,
+    with_index,
     with_latest,
 )
 from geoskip.sources.dependencies import same_place
@@ -52,9 +53,7 @@ def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
     data = SparkData(source, source.current_state())
     data.store.reread()
     with data.store.patiently():
-        return with_latest(
-            data.store, lambda found: _verify_snapshot(data, require_index(source.name, found, data.store), sample)
-        )
+        return with_index(data, lambda snapshot: _verify_snapshot(data, snapshot, sample))
 
 
 def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:

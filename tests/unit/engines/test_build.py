@@ -21,6 +21,7 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotI
 from geoskip.indexes.base import Index
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.log import latest
+from geoskip.metadata import Header, build_table
 from geoskip.predicates import Call, Column
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
@@ -185,8 +186,11 @@ def test_pyspark_is_not_imported(folder: Path) -> None:
 
 def test_protected_metadata(folder: Path, tmp_path: Path) -> None:
     keys = KeyRing({"k": b"0" * 32})
-    with pytest.raises(InvalidSpecificationError, match="would be in clear"):
-        geoskip.build(folder, [MinMax("n")], store=ParquetStore(tmp_path / "m", encryption=Encryption(keys)))
+    of_layout = Header(f"file:{folder}", {}, layout={"kind": "zorder"})
+    ParquetStore(tmp_path / "layout").commit(of_layout, build_table([], []), expected=None)
+    for place in (tmp_path / "m", tmp_path / "layout"):
+        with pytest.raises(InvalidSpecificationError, match="would be in clear"):
+            geoskip.build(folder, [MinMax("n")], store=ParquetStore(place, encryption=Encryption(keys)))
     store = ParquetStore(tmp_path / "m", encryption=Encryption(keys, "k"))
     assert geoskip.build(folder, [MinMax("n")], store=store).files == 2
     assert geoskip.build(folder, store=store).read == 0
