@@ -108,6 +108,17 @@ def first_line(message: str) -> str:
     return before.rstrip(": ") or "Spark gives no reason"
 
 
+_REFUSED = re.compile(
+    r"IOException|FSError|AccessControlException|No space left|Mkdirs failed|not a directory|denied|quota"
+)
+
+
+def storage_reason(message: str) -> str | None:
+    """Reason of the file system in a message with causes, the deepest one; None if it has none."""
+    lines = [line for line in message.splitlines() if _REFUSED.search(line) and not _FRAME.match(line)]
+    return first_line(lines[-1]) if lines else None
+
+
 OF_A_FILE = re.compile(
     r"(?:\): |Caused by: |^)(?:java\.io|java\.util\.zip|org\.apache\.(?:orc|parquet|hadoop))\."
     r"|\[MALFORMED_RECORD_IN_PARSING|\[INCONSISTENT_BEHAVIOR_CROSS_VERSION\.",

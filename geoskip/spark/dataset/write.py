@@ -49,7 +49,7 @@ from geoskip.spark.analysis import (
 )
 from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import qualify, table_format
-from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of, show_progress
+from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of, show_progress, storage_reason
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset, check_metadata_arguments, check_spelling
 from geoskip.spark.dataset.recorded_layout import layout_in, record_layout
@@ -61,9 +61,6 @@ from geoskip.stores.encryption import Encryption
 from geoskip.stores.log_files import local_path
 
 _MODES = ("error", "errorifexists", "overwrite", "append", "ignore")
-_REFUSED = re.compile(
-    r"IOException|FSError|AccessControlException|No space left|Mkdirs failed|not a directory|denied|quota"
-)
 
 
 def write(
@@ -347,8 +344,9 @@ def _explain_errors(what: str, options: Mapping[str, Any] | None = None) -> Iter
             ) from None
         if isinstance(error, AnalysisException | IllegalArgumentException):
             raise InvalidSpecificationError(f"{what}: {sentence(error)}") from None
-        kind = StoreError if _REFUSED.search(message_of(error)) else GeoskipError
-        raise kind(f"{what}: {check_not_cancelled(reason_of(error))}") from error
+        if why := storage_reason(message_of(error)):
+            raise StoreError(f"{what}: {why}") from error
+        raise GeoskipError(f"{what}: {check_not_cancelled(reason_of(error))}") from error
 
 
 def _overwrite_mode(frame: DataFrame, options: Mapping[str, Any]) -> str:

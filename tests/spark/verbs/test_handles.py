@@ -13,7 +13,7 @@ import pytest
 import geoskip
 from geoskip import MinMax, Sort
 from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
-from geoskip.spark.build.spark_jobs import first_line, with_way_out
+from geoskip.spark.build.spark_jobs import first_line, storage_reason, with_way_out
 from tests.spark.verbs.asking import write
 
 GLOBS = {
@@ -191,3 +191,6 @@ def test_a_reason_that_spark_gives_in_two_lines() -> None:
     said = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/a. SQLSTATE: 58030\n\tat a.B.c(D.scala:1)\n"
     said += "Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat a.B"
     assert first_line(said) == "No space left on device"
+    said = "[TASK_WRITE_FAILED] Task failed. SQLSTATE: 58030\nUnable to close resource\n" + said[said.index("Caused") :]
+    assert storage_reason(said) == "No space left on device"
+    assert storage_reason("Division by zero\n\tat java.io.IOException.of(A.java:1)") is None
