@@ -11,6 +11,7 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoskip.clauses import keep_mask
 from geoskip.geometry import Boxes
 from geoskip.geometry.shapes import ROUNDING, Shape
 from geoskip.indexes.geobox import globe
@@ -116,3 +117,11 @@ def test_boxes_of_geometries_are_grown_by_what_their_centroids_may_be_off() -> N
         boxes = clause._centroid_boxes(units, np.array([0]))
         assert geometry.bounds[0] - boxes.xmin[0] == pytest.approx(grown)
         assert boxes.ymax[0] - geometry.bounds[3] == pytest.approx(grown)
+
+
+@pytest.mark.parametrize(("degrees", "keeps"), [(5 - 4e-6, True), (5 - 1e-4, False)])
+def test_windows_hold_boxes_that_a_centroid_may_leave(degrees: float, keeps: bool) -> None:
+    index = GeoBox("g").bind([Column("g", "binary")])
+    files = files_of(index, [index.collect(*geometries([shapely.box(10, -5, 30, 5)]))])
+    clause = index.comes_within_on(globe.Earth.of_radius(1.0), shapely.Point(5, 0), math.radians(degrees))
+    assert keep_mask(clause, files).tolist() == [keeps]
