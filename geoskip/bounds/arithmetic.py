@@ -389,6 +389,8 @@ def of_function(name: str, arguments: Sequence[Ends]) -> Ends:
     >>> y, x = ((np.array(low), np.array([1.0, 1.0, 1.0]), True) for low in ([-1.0, 0.0, 0.0], [1.0, 0.0, 1.0]))
     >>> of_function("atan2", [y, x])[2].tolist()
     [False, False, True]
+    >>> of_function("sin", [(np.array([-1e9, 0.0, 0.0]), np.array([1.0, 1e9, 1.0]), True)])[2].tolist()
+    [False, False, True]
     """
     low, high, sure = arguments[0]
     match name:

@@ -69,7 +69,12 @@ class SortKeys:
         return self.numbers if self.nan is None else self.numbers | self.nan
 
     def hull(self) -> SortKeys:
-        """Return one interval per file, with NaN as the upper bound if NaN may occur."""
+        """Return one interval per file, with NaN as the upper bound if NaN may occur.
+
+        >>> found = SortKeys(np.array([5, LAST]), np.array([5, FIRST]), np.array([True, True])).hull()
+        >>> (found.low == [5, NAN_KEY]).tolist(), (found.high == NAN_KEY).tolist()
+        ([True, True], [True, True])
+        """
         if self.nan is None:
             return self
         low = np.where(self.nan & (self.low > self.high), NAN_KEY, self.low)

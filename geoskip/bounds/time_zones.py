@@ -277,8 +277,8 @@ def periodic(interval: Interval, kind: str, parts: Parts, least: Any, most: Any)
 
 def remainder(interval: Interval, by: int, *, signed: bool) -> Interval:
     """Return the intervals of ``n % by`` (``signed``, with the sign of n) or of ``pmod(n, by)`` (from 0)."""
+    found = periodic(interval, "number", equal_periods(by), 0, by - 1)
     if not signed:
-        return periodic(interval, "number", equal_periods(by), 0, by - 1)
-    found = periodic(interval, "number", equal_periods(by), np.where(interval.low >= 0, 0, 1 - by), by - 1)
+        return found
     below = (interval.low < 0) & (interval.low <= interval.high) & ~interval.keys().unknown
     return Interval("number", np.where(below, 1 - by, found.low), np.where(below, by - 1, found.high))

@@ -85,6 +85,14 @@ def test_no_verdict_excludes_what_a_text_of_any_bytes_makes_true() -> None:
     holds()
 
 
+@pytest.mark.parametrize(("op", "expected"), [("<", "YYN"), ("<=", "YYN"), (">=", "NYY"), (">", "NYY")])
+def test_texts_beyond_their_entries_are_compared(op: str, expected: str) -> None:
+    files = [[{"s": text}] for text in ("aaa", "bad", "bcd")]
+    world = World(files, set(), 0, (lambda name: Prefix(name, length=2),))
+    said = sound(p.Comparison(op, COLUMN, p.Literal("bac", "string")), world)
+    assert said.true.tolist() == [letter == "Y" for letter in expected]  # the second has the literal's entry
+
+
 @pytest.mark.hypothesis
 def test_texts_that_are_entries_are_decided_exactly() -> None:
     exact = (p.StartsWith, p.Comparison, p.In, p.IsNull)

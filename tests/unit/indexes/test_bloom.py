@@ -292,7 +292,7 @@ def test_filters_of_another_version_keep() -> None:
     [
         (pa.array([0, 1, -1]), [0xE220A8397B1DCDAF, 0x910A2DEC89025CC1, 0xE4D971771B652C20]),
         (pa.array(["", "12345678", "123456789"]), [0xE220A8397B1DCDAF, 0x83DBEC76B33F9CA3, 0x7CF46F00F45FA22A]),
-        (pa.array(["x" * 600]), [0x3F3CA0ACC2D06C16]),
+        (pa.array(["x" * 600, "x" * 512]), [0x3F3CA0ACC2D06C16, 0x80F47AB9501DA4C2]),
         (pa.array([0.5, math.nan]), [0xC72971D82E15BB46, 0xF456984DD1D8CE6D]),
         (pa.array([Decimal("0.5"), Decimal(2**63)]), [0xE17B6D147DA182DA, 0xE58C6E449571C544]),
     ],

@@ -193,6 +193,10 @@ def test_an_origin_whose_distance_fails_says_nothing() -> None:
         called = p.Call("f", (some.index.bound[0], p.Literal(0, "int")), f"python:{some.index.function}",
                         ("eval:100",), "double")  # fmt: skip
         assert kept(some, called, "<=", 5) == [True, False]
+        wide = world("strict", ("bigint",), [[(2**32 + 3,)], [(700,)]], origins=[(100,), (7,)])
+        called = p.Call("f", (wide.index.bound[0], p.Literal(0, "bigint")), f"python:{some.index.function}",
+                        ("eval:100",), "int")  # fmt: skip
+        assert kept(wide, called, "<=", 5) == [True, False]  # the first distance wraps around
 
 
 def single(a: float, b: float) -> float:
