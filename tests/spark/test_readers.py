@@ -197,13 +197,13 @@ def write_old_times(place: Path, *, int96: bool) -> None:
     for name, entries in written.items():
         moment = datetime.datetime(2000 if name == "new" else 1800, 1, 1)
         times = pa.array([moment], pa.timestamp("us", None if int96 else "UTC"))
-        table = pa.table({"ts": times, "some": pa.StructArray.from_arrays([times], ["ts"])})
+        table = pa.table({"ts": times, "1e5": times, "some": pa.StructArray.from_arrays([times], ["ts"])})
         path = place / f"{name}.parquet"
         pq.write_table(table.replace_schema_metadata(entries), path, use_deprecated_int96_timestamps=int96)
 
 
 @pytest.mark.parametrize("int96", [False, True])
-@pytest.mark.parametrize("expression", ["ts", "date_trunc('minute', ts)", "some.ts", "array(some).ts[0]"])
+@pytest.mark.parametrize("expression", ["ts", "`1e5`", "date_trunc('minute', ts)", "some.ts", "array(some).ts[0]"])
 def test_old_times_of_spark_2_are_of_the_zone_of_the_jvm_that_reads_them(
     spark: Any, tmp_path: Path, expression: str, int96: bool
 ) -> None:

@@ -37,6 +37,7 @@ from geoskip.sources.arrow_reader import (
     read_files,
     store_summaries,
 )
+from geoskip.sources.column_names import backquote, parts_of_name
 from geoskip.sources.csv_records import TWOFOLD
 from geoskip.sources.dependencies import ambiguous_line
 from geoskip.sources.footers import TIMES_AGREE, IndexPlan
@@ -284,7 +285,7 @@ def _old_times(state: SourceState, entries: Sequence[IndexEntry]) -> Column | No
     old = None
     for name, kind in kinds.items():
         if "timestamp" in kind:
-            text = state.relation.names.get(name, name)
+            text = state.relation.names.get(name, ".".join(map(backquote, parts_of_name(name))))
             limit = f"< timestamp_micros({_AGREEING})" if kind == "timestamp" else "IS NOT NULL"
             one = F.expr(f"{text} {limit}")
             old = one if old is None else old | one
