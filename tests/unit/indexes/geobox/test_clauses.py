@@ -258,6 +258,12 @@ def test_a_centroid_may_be_rounded_out_of_its_box(west, keeps):
     assert kept(within, SHAPES, collected(SHAPES, [[BOX]])) == [keeps]
 
 
+@pytest.mark.parametrize(("dx", "dy"), [(1e200, 0.0), (0.0, -1e200), (INF, 0.0)])
+def test_what_is_moved_out_of_the_plane_may_be_anywhere(dx, dy):
+    moved = sedonas("ST_Translate", POINT, Literal(dx), Literal(dy))
+    assert keeps_all(call("ST_Intersects", BOX, moved))
+
+
 def test_a_buffer_of_what_may_be_empty_may_be_empty():
     files = collected(SHAPES, [["POINT (5 5)"]])
     for what, keeps in ((GEOM, False), (sedonas("ST_Boundary", GEOM), True)):  # a point has no boundary

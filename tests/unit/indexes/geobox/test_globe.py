@@ -97,6 +97,14 @@ def test_what_is_not_on_the_globe_is_known():
     assert there.tolist() == [True, False, False, False]
 
 
+def test_angles_allow_for_the_rounding_of_haversine_near_the_antipode() -> None:
+    exact = np.pi - np.array([1e-3, 1e-5, 1e-7, 0.0])
+    rounded = globe.haversine(0.0, 0.0, exact)
+    index = GeoBox("lng", "lat").bind([Column("lng", "double"), Column("lat", "double")])
+    slack = index.comes_within_on(globe.Earth.of_radius(1.0), shapely.Point(0, 0), 1.0)._angular_slack(exact)
+    assert (np.abs(rounded - exact) < slack).all()
+
+
 def test_distances_allow_for_the_rounding_of_a_sliver_s_centroid() -> None:
     sliver = shapely.Polygon([(0, 0), (9, 9), (9, 9.0001)])
     centre, earth = Shape.of(sliver).centre, globe.Earth.of_radius(6_371_008.0)
