@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError
+from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
@@ -23,7 +25,7 @@ from geoskip.sources.listed_files import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import choose_parameters
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_jobs import show_progress
+from geoskip.spark.build.spark_jobs import message_of, show_progress, storage_reason
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
@@ -110,8 +112,13 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
         except DatasetNotFoundError:
             partitions = ()
         writer = frame.write.format(source.format).mode("append").options(**options).partitionBy(*partitions)
-        with show_progress(source.spark, f"writing to {source.name}"):
-            writer.save(paths[0])
+        try:
+            with show_progress(source.spark, f"writing to {source.name}"):
+                writer.save(paths[0])
+        except (PySparkException, Py4JJavaError) as error:
+            if why := storage_reason(message_of(error)):
+                raise StoreError(f"{source.name} could not be written: {why}") from error
+            raise
     try:
         state = source.current_state()
         snapshot = latest(source.store(state.relation))

@@ -12,7 +12,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax, Sort
-from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
+from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError, StoreError
 from geoskip.spark.build.spark_jobs import first_line, storage_reason, with_way_out
 from tests.spark.verbs.asking import write
 
@@ -167,6 +167,14 @@ def test_a_session_that_was_stopped_is_named() -> None:
     for attempt in (lambda spark: geoskip.dataset(spark, "x"), geoskip.last_report, geoskip.enable):
         with pytest.raises(EnvironmentProblem, match="this session was stopped: make another"):
             attempt(Stopped())
+
+
+def test_rows_that_cannot_be_stored_get_the_reason_of_the_file_system(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path, "0.parquet", [1])
+    handle = geoskip.dataset(spark, tmp_path)
+    (tmp_path / "_temporary").write_text("where Spark makes a folder")
+    with pytest.raises(StoreError, match="could not be written: "):
+        handle.append(handle.to_df())
 
 
 def test_a_column_that_is_gone_has_a_way_out(spark: Any, tmp_path: Path) -> None:
