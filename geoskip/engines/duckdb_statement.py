@@ -25,6 +25,14 @@ BUILT_IN = frozenset(
     )
 )
 """DuckDB's own functions that conditions are translated with, beside operators and those named ``ST_``."""
+_FOLDED = BUILT_IN | frozenset(
+    (
+        *("+", "-", "*", "||", "concat", "lower", "make_date", "make_timestamp", "trunc", "upper"),
+        *(f"to_{unit}" for unit in ("years", "months", "weeks", "days", "hours", "minutes", "seconds", "milliseconds")),
+    )
+)
+"""Functions of constants that DuckDB evaluates for us; none of them depends on the session."""
+_FOLDED_TYPES = ("BIGINT", "DATE", "INTEGER", "TIMESTAMP", "VARCHAR")
 _OPTIONS = {
     "binary_as_string", "can_have_nan", "file_row_number", "filename", "hive_partitioning", "hive_types",
     "hive_types_autocast", "union_by_name",
@@ -179,7 +187,8 @@ def functions_of(node: Any) -> frozenset[str]:
 def text_of_condition(condition: Json, known: Collection[str], query: Json, run: Run) -> str:
     """Return the text that DuckDB writes for a condition.
 
-    A literal ``1.5e0``, which it writes as the decimal ``1.5``, is written as a cast to DOUBLE.
+    Functions of constants are replaced by their values: DuckDB parses ``INTERVAL 1 DAY`` as a call of ``to_days``. A
+    literal ``1.5e0``, which DuckDB writes as the decimal ``1.5``, is written as a cast to DOUBLE.
 
     Parameters
     ----------
@@ -192,9 +201,38 @@ def text_of_condition(condition: Json, known: Collection[str], query: Json, run:
     run
         Runs a statement in DuckDB.
     """
-    node = {**query, "where_clause": _unambiguous(condition, known)}
-    tree = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
-    return str(run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0]).partition(" WHERE ")[2]
+
+    def text(node: Json, known: Collection[str]) -> str:
+        whole = {**query, "where_clause": _unambiguous(node, known)}
+        tree = {"error": False, "statements": [{"node": whole, "named_param_map": []}]}
+        return str(run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0]).partition(" WHERE ")[2]
+
+    def folded(node: Any) -> Any:
+        if isinstance(node, list):
+            return [folded(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        if node.get("class") != "FUNCTION" or not _is_constant(node):
+            return {key: folded(part) for key, part in node.items()}
+        own = text(node, _FOLDED)
+        value, kind = run(f"SELECT CAST({own} AS VARCHAR), typeof({own})", [])[0]
+        if kind in ("BIGINT", "INTEGER") and value is not None:
+            return _constant(kind, int(value))
+        return _cast(_constant("VARCHAR", value), kind) if kind in _FOLDED_TYPES else node
+
+    return text(folded(condition), known)
+
+
+def _is_constant(node: Json) -> bool:
+    """Test for constants, casts of them that do not depend on the time zone, and functions of them."""
+    match node.get("class"):
+        case "CONSTANT":
+            return True
+        case "CAST":
+            return node["cast_type"]["id"] in (*_FOLDED_TYPES, "DOUBLE", "INTERVAL") and _is_constant(node["child"])
+        case "FUNCTION":
+            return fold_case(node["function_name"]) in _FOLDED and all(map(_is_constant, node["children"]))
+    return False
 
 
 def _unambiguous(node: Any, known: Collection[str]) -> Any:

@@ -74,7 +74,7 @@ NUMBERS = [
     "0.30000000000000000000000000000000000001", "16777217.5", "0.7000000000000000000000000000", "9007199254740992",
     "0.00000000000000000001", "1e0", "0.1e0", "-0.0", "-0e0", "1e-40", "9007199254740992e0", "1e300",
     "'nan'::DOUBLE", "'inf'::DOUBLE", "'-Infinity'::DOUBLE", "'7'", "'0.1'", "7::BIGINT", "0.1::DOUBLE", "0.1::FLOAT",
-    "16777216::FLOAT", "NULL", "1::DECIMAL(4,1)",
+    "16777216::FLOAT", "NULL", "1::DECIMAL(4,1)", "3 * 2 + 1", "16777218 - 1", "2147483648 - 1",
 ]  # fmt: skip
 TEXTS = [
     "''",
@@ -90,6 +90,9 @@ TEXTS = [
     "NULL",
     "7",
     "'a\\b'",
+    "'a' || lower('B')",
+    "concat('', 3 + 4)",
+    "3 + 4",
 ]
 BINARIES = ["'a'::BLOB", "'\\xFF'::BLOB", "''::BLOB", "'\\x00'::BLOB", "'a\\x62'::BLOB", "NULL"]
 TIMES = [
@@ -100,6 +103,9 @@ TIMES = [
     "'2024-02-29 12:00'",
     "DATE '9999-12-31'", "'1970-01-01 00:00:00+00'", "TIMESTAMP '1969-12-31T23:59:59'",
     "DATE '1970-01-04' - 3", "DATE '2024-02-22' + 7",
+    "DATE '2024-03-31' - INTERVAL 1 MONTH", "TIMESTAMP '1970-01-01' - INTERVAL '1 second'", "make_date(1970, 1, 1)",
+    "DATE '1970-01-02' - INTERVAL 1 DAY", "DATE 'infinity' - 1", "DATE '9999-12-31' + INTERVAL 2 DAYS",
+    "TIMESTAMPTZ '1970-01-01 00:00:00+00' + INTERVAL 0 HOURS",
 ]  # fmt: skip
 BOOLEANS = ["TRUE", "FALSE", "NULL", "'t'"]
 OF = {
@@ -219,6 +225,7 @@ def test_no_file_with_a_matching_row_is_left_out(indexed: Any) -> None:
         "f = 16777217.5",
         "d = 0.7000000000000000000000000000",
         "tz > TIMESTAMP '1850-01-01'",
+        "day < DATE 'infinity' - 1",  # which Python takes for the year 9999
     ],
 )
 def test_numbers_that_duckdb_rounds_lose_no_file(indexed: Any, condition: str) -> None:

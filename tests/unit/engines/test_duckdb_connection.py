@@ -69,6 +69,7 @@ def kept(con: Any) -> str:
         ("FROM read_parquet('D/*/*.parquet', file_row_number = true) WHERE s = 's3'", "38"),
         ("SELECT filename, file_row_number FROM 'D/*/*.parquet' WHERE s = 's3'", "38"),
         ("SELECT file_index FROM 'D/*/*.parquet' WHERE s = 's3'", "012345678"),
+        ("FROM 'D/*/*.parquet' WHERE s = lower('S') || (1 + 2) OR a < 2 * 4 - 3", "038"),
         ("SELECT count(*) FROM 'D/*/*.parquet'", "012345678"),
         ("SELECT month, count(*), list(a) FROM 'D/*/*.parquet' WHERE a < 15 GROUP BY ALL ORDER BY 1", "018"),
         ("FROM 'D/*/*.parquet' WHERE a < 15 LIMIT 3", "018"),
