@@ -163,8 +163,9 @@ def test_a_null_that_a_function_replaces_is_compared() -> None:
     columns = [[[pa.array([row[axis] for row in file])] for file in files] for axis in (0, 1)]
     stored = together(*((index, column, ["double"]) for index, column in zip(INDEXES, columns, strict=True)))
     replaced = spark("Greatest", "greatest", X, 5.0, type="double")
-    for node in (Comparison("<", replaced, Y), Comparison(">", Y, replaced)):
-        assert kept(node, INDEXES, stored) == [True, False]
+    for each in (replaced, of("+", replaced, 0.5)):
+        for node in (Comparison("<", each, Y), Comparison(">", Y, each)):
+            assert kept(node, INDEXES, stored) == [True, False]
 
 
 @pytest.mark.parametrize(("end", "op"), [(2**63 - 1, "<"), (-(2**63), ">")])
