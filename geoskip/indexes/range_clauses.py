@@ -274,12 +274,12 @@ class RangesCompare(Clause):
             one, other = (SortKeys(i.low, i.high) for i in (left.coarser(scale), right.coarser(scale)))
         if self.op[0] == ">":
             one, other = other, one
-        open_ = (one.low == FIRST) | (other.high == LAST)
         if self.op == "=":
             meets = (one.low <= other.high) & (other.low <= one.high)
         else:
             meets = one.low <= other.high if self.op[1:] else one.low < other.high
-        return np.asarray((meets | open_) & (one.low <= one.high) & (other.low <= other.high))
+            meets |= (one.low == FIRST) | (other.high == LAST)  # unknown bounds, which may be strictly beyond
+        return np.asarray(meets & (one.low <= one.high) & (other.low <= other.high))
 
     def __str__(self) -> str:
         if self.op == "=":
