@@ -64,9 +64,17 @@ def summarising_task(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Task that summarises each run of one file's rows; a file in several tasks has several runs.
 
-    The first ``first`` columns are the encoded path of the file, and if there are two, a text in each doubtful row,
-    such as a record that could not be converted from JSON; the values follow. A file with a text that is not JSON gets
-    the problem beside its summaries.
+    Parameters
+    ----------
+    plans
+        The indexes, each with the numbers of its values.
+    first
+        The number of columns before the values: 1 for the encoded path of the file, or 2 with a text in each doubtful
+        row, such as a record that could not be converted from JSON.
+    decoded
+        Decodes a path.
+    problem
+        The problem of a file with a doubtful row whose text is not JSON.
     """
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -155,7 +155,17 @@ def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
 
 
 def check_columns(source: DatasetSource, state: SourceState, frame: DataFrame, call: str) -> None:
-    """Raise an error for rows that lack a column, since Spark infers a folder's columns from one file."""
+    """Raise an error for rows that lack a column, since Spark infers a folder's columns from one file.
+
+    Parameters
+    ----------
+    source, state
+        The dataset, and its current files and columns.
+    frame
+        The rows to add.
+    call
+        The caller's name for the message, such as ``append()``.
+    """
     given = {name.lower() for name in frame.columns}
     if missing := [name for name in state.frame.columns if name.lower() not in given]:
         raise InvalidSpecificationError(
