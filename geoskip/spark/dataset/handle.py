@@ -273,7 +273,8 @@ class Dataset:
             File size in bytes, or a text such as ``"64 MiB"``; by default the recorded one of the layout, else 128 MiB.
             Files in order are kept if their size is 0.6 to 2 times this size.
         files
-            Instead of ``file_size``, the number of files of the dataset, or of the partitions selected by ``where``.
+            Instead of ``file_size``, the number of files of the dataset, or of the partitions selected by ``where``. It
+            gives the size: files in order that are 0.6 to 2 times the mean size of so many files are kept.
         to
             The new folder, for a dataset given by its path.
 
