@@ -172,6 +172,11 @@ class Advice:
         for that layout; the report of the rewrite names the new folder. Indexes that the advice does not name are never
         deleted. Raises InvalidSpecificationError for ``layout=True`` if no layout is advised.
         """
+        if not isinstance(layout, bool):
+            raise InvalidSpecificationError(
+                f"apply(layout=) takes True, for the advised layout, or False, got {layout!r}: "
+                "dataset.rewrite(layout) rewrites the data in another one"
+            )
         if layout and not self.layout:
             raise InvalidSpecificationError(
                 f"apply(layout=True) needs a layout that would save more, and none is advised for {self.dataset}; "

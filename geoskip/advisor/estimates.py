@@ -89,6 +89,12 @@ def check_share(sample: object, confidence: object) -> None:
             raise InvalidSpecificationError(f"{name}= takes a number {interval}, such as {example}, got {given!r}")
 
 
+def check_seed(seed: object) -> None:
+    """Raise InvalidSpecificationError for anything but a number that Spark and NumPy take as a seed."""
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise InvalidSpecificationError(f"seed= takes a whole number from 0 to 2^63 - 1, got {seed!r}")
+
+
 def population_interval(kept: int, sampled: int, files: int, confidence: float = 0.9) -> tuple[int, int]:
     """Return a confidence interval of the number of files with a property, from a sample.
 

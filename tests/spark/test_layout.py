@@ -265,7 +265,7 @@ def test_what_spark_cannot_compute_or_write_is_an_error_that_says_so(spark: Any,
         ({"file_size": "much"}, InvalidSpecificationError, "such as '128 MiB', got 'much'"),
         ({"file_size": "1 GiB"}, InvalidSpecificationError, "needs a layout="),
         ({"file_size": 0}, InvalidSpecificationError, "bytes above 0"),
-        ({"mode": "replace"}, InvalidSpecificationError, "'overwrite', 'append', 'ignore', got 'replace'"),
+        ({"mode": "Replace"}, InvalidSpecificationError, "'overwrite', 'append', 'ignore', got 'Replace'"),
         ({"partition_by": "regoin"}, UnknownColumnError, r"no column regoin; did you mean region\?"),
         ({"partition_by": ["id", "ID"]}, InvalidSpecificationError, "each column once"),
         ({"indexes": [MinMax("lgn")]}, UnknownColumnError, r"minmax\(lgn\): the dataset has no column lgn"),
@@ -313,7 +313,7 @@ def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any,
     before = files_of(folder)
     with pytest.raises(InvalidSpecificationError, match="exists already: write to another folder, or give mode="):
         geoskip.write(places, folder, layout=Sort("lng"))
-    assert geoskip.write(places, folder, layout=Sort("lng"), mode="ignore").to_df().count() == 20
+    assert geoskip.write(places, folder, layout=Sort("lng"), mode="IGNORE").to_df().count() == 20
     assert files_of(folder) == before
     again = geoskip.write(small, folder, layout=ZOrder("lat"), files=3, mode="overwrite", indexes=MinMax("lat"))
     assert len(files_of(folder)) == 3

@@ -282,6 +282,8 @@ WRONG = {
     "a budget in which nothing has room": ({"budget": 20}, r"20 B is too small .*the cheapest, .* would store about"),
     "a budget that is no size": ({"budget": "much"}, "takes bytes, as a number or a text such as '10 MiB', got 'much'"),
     "a share above 1": ({"sample": 2}, "sample= takes a number above 0 and up to 1"),
+    "a seed that is no number": ({"seed": "x"}, "seed= takes a whole number from 0 to .*, got 'x'"),
+    "layouts that are no answer": ({"layouts": "maybe"}, "layouts= takes True or False, got 'maybe'"),
     "a path in the place of a dataset": ({"dataset": "/data"}, "expected a dataset"),
 }
 
@@ -297,6 +299,8 @@ def test_queries_have_the_numbers_that_they_were_given_with(spark: Any, fresh: A
     assert advice.layout is None
     with pytest.raises(InvalidSpecificationError, match="none is advised"):
         advice.apply(layout=True)
+    with pytest.raises(InvalidSpecificationError, match=r"apply\(layout=\) takes True, .*, got 'hilbert'"):
+        advice.apply(layout="hilbert")  # type: ignore[arg-type]
     assert fresh.indexes == ()
 
 

@@ -261,6 +261,7 @@ def test_a_layout_keeps_partitions_and_counts_existing_indexes(spark: Any, many:
         ({"layout": ZOrder("id"), "indexes": []}, InvalidSpecificationError, "saves nothing without an index"),
         ({"sample": 0}, InvalidSpecificationError, "sample= takes a number above 0 and up to 1"),
         ({"sample": 1.5}, InvalidSpecificationError, "sample= takes a number above 0 and up to 1"),
+        ({"seed": -1}, InvalidSpecificationError, "seed= takes a whole number from 0"),
         ({"confidence": 1}, InvalidSpecificationError, "confidence= takes a number between 0 and 1"),
     ],
 )  # fmt: skip

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from geoskip.advisor.advice import Advice, AdvisedIndex, AdvisedLayout, SuperfluousIndex
 from geoskip.advisor.coverage import Coverage, bundles_of, undominated_indexes
-from geoskip.advisor.estimates import check_share
+from geoskip.advisor.estimates import check_seed, check_share
 from geoskip.advisor.query_estimates import WhatIf
 from geoskip.advisor.selection import select
 from geoskip.errors import GeoskipError, InvalidSpecificationError
@@ -95,6 +95,9 @@ def recommend(
     """
     limit = _budget(budget)
     check_share(_SHARE if sample is None else sample, _CONFIDENCE)
+    check_seed(seed)
+    if not isinstance(layouts, bool):
+        raise InvalidSpecificationError(f"layouts= takes True or False, got {layouts!r}")
     source = require_dataset(dataset)._source
     state = source.current_state()
     count = len(state.files)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from geoskip.advisor.estimates import Estimate, SampledKept, check_share, kept_with_all_rows, total
+from geoskip.advisor.estimates import Estimate, SampledKept, check_seed, check_share, kept_with_all_rows, total
 from geoskip.advisor.query_estimates import QueryEstimate, WhatIf, wide_intervals
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index
@@ -150,6 +150,7 @@ def what_if(
         If the dataset has no files.
     """
     check_share(sample, confidence)
+    check_seed(seed)
     source = require_dataset(dataset)._source
     if isinstance(layout, Index):
         raise InvalidSpecificationError(f"what_if() takes several indexes as a list, got {layout!r} as layout=")

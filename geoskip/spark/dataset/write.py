@@ -139,8 +139,9 @@ def write(
         raise InvalidSpecificationError(f"write(layout=) takes a layout such as ZOrder('lng', 'lat'), got {layout!r}")
     indexes = indexes_of("write(indexes=)", indexes)
     _check_indexes(frame, indexes)
+    given, mode = mode, mode.lower() if isinstance(mode, str) else mode  # as Spark's writer reads it
     if mode not in _MODES:
-        raise InvalidSpecificationError(f"write(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
+        raise InvalidSpecificationError(f"write(mode=) takes {', '.join(map(repr, _MODES))}, got {given!r}")
     size = _size(files, file_size)
     if file_size is not None and layout is None:
         raise InvalidSpecificationError(f"write(file_size={file_size!r}) needs a layout=, or give files=")

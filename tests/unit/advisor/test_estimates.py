@@ -14,6 +14,7 @@ from geoskip.advisor.estimates import (
     Estimate,
     SampledKept,
     build_seconds,
+    check_seed,
     check_share,
     kept_with_all_rows,
     population_interval,
@@ -139,6 +140,12 @@ def test_a_share_is_above_none_and_at_most_all(sample: object) -> None:
 def test_a_confidence_is_no_certainty(confidence: object) -> None:
     with pytest.raises(InvalidSpecificationError, match=r"confidence= takes a number between 0 and 1, such as 0.9"):
         check_share(1, confidence)
+
+
+@pytest.mark.parametrize("seed", ["x", True, 1.0, -1, 2**63, None])
+def test_a_seed_is_a_number_that_spark_and_numpy_take(seed: object) -> None:
+    with pytest.raises(InvalidSpecificationError, match=r"seed= takes a whole number from 0 to 2\^63 - 1, got "):
+        check_seed(seed)
 
 
 def overlapping(values: np.ndarray, files: np.ndarray, count: int, low: float, high: float) -> list[bool]:
