@@ -117,10 +117,11 @@ def build(
         source, store_for(source, store, metadata), metadata is None and store is None, threads or cores()
     )
     if wanted:
-        check_protected(source.name, data.store, getattr(data.store, "encryption", None))
         if (why := reason_not_indexable(source.name, data.state.files)) is not None:
             raise DatasetNotFoundError(why)
-        create_indexes(data, data.bind(wanted), by=_ENGINE, choose=data.choose)
+        bound = data.bind(wanted)
+        check_protected(source.name, data.store, getattr(data.store, "encryption", None))
+        create_indexes(data, bound, by=_ENGINE, choose=data.choose)
     else:
         try:
             refresh(data, mode, by=_ENGINE, bind=data.bind)
