@@ -305,7 +305,9 @@ def _literal(value: Any, kind: str | None) -> Literal:
 
 def _is_given_as_it_is(kind: SqlType) -> bool:
     """Test whether Python functions receive values of a type in the form of literals, without conversion."""
-    return kind.is_numeric or kind.kind in ("boolean", "string", "string collate", "binary", "geometry", "void", "")
+    if not kind.kind:  # unknown, or a type without a kind here, such as time(6): its numbers are passed as times
+        return not kind.name
+    return kind.is_numeric or kind.kind in ("boolean", "string", "string collate", "binary", "geometry", "void")
 
 
 def _is_taken_as_it_is(value: Any, kind: SqlType) -> bool:
@@ -326,7 +328,7 @@ def _is_taken_as_it_is(value: Any, kind: SqlType) -> bool:
         case "array":
             return isinstance(value, list | tuple) and all(_is_taken_as_it_is(item, kind.element) for item in value)
         case "binary" | "geometry" | "":
-            return not isinstance(value, str)
+            return not isinstance(value, str) and (kind.kind != "" or not kind.name)
     return False
 
 

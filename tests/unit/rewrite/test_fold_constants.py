@@ -49,6 +49,7 @@ CONVERTED = [
     (dt.datetime(2024, 1, 1), "timestamp"),  # by the clocks of a worker
     (dt.datetime(2024, 1, 1), "date"),
     (("5",), "array<bigint>"),
+    (dt.time(3), "time(6)"),  # a number of nanoseconds to Spark
 ]
 
 
@@ -77,8 +78,9 @@ def test_a_constant_of_the_declared_type_is_folded(value: Any, kind: str) -> Non
         assert fold_constants(call) == p.Literal(value, kind)
 
 
-def test_a_constant_of_days_is_not_folded_for_python_gets_a_date() -> None:
+@pytest.mark.parametrize(("value", "kind"), [(19723, "date"), (3 * 3600 * 10**9, "time(6)")])
+def test_a_constant_of_times_is_not_folded_for_python_gets_an_object(value: int, kind: str) -> None:
     with mappings():
         constant("shown")(str)
-        day = p.Call("shown", (p.Literal(19723, "date"),), "python:mine.shown#1", (), "string")
-        assert fold_constants(day) == day
+        time = p.Call("shown", (p.Literal(value, kind),), "python:mine.shown#1", (), "string")
+        assert fold_constants(time) == time
