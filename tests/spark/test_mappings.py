@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.functions import col, pandas_udf, udf
 
 import geoskip
-from geoskip import MinMax, ValueList, check_mapping, mappings, maps
+from geoskip import MinMax, ValueList, check_mapping, constant, mappings, maps
 from geoskip.errors import MappingError
 from geoskip.predicates import Call, Comparison, Literal
 from tests.conftest import four_tens, same_as_off
@@ -94,6 +94,18 @@ def test_a_name_is_the_function_that_is_met_first_and_cells_are_run_again(own: A
     report = geoskip.report(own.table("t").where("by_name(temp) > 107"))
     said = "minmax(temp) does not serve by_name(temp) > 107: "
     assert (report.files_kept, [reason.startswith(said) for reason in report.reasons]) == (4, [True]), "the scope ends"
+
+
+@pytest.mark.skipif(pyspark.__version__.startswith(("3.", "4.0")), reason="Spark has a time type since 4.1")
+def test_a_constant_of_a_time_is_left_to_spark(own: Any) -> None:
+    def written(time: Any) -> int:  # 03:00:00; Spark's own value is a number of 14 digits
+        return len(str(time))
+
+    own.conf.set("spark.sql.timeType.enabled", "true")
+    with mappings():
+        constant(written)(written)
+        own.udf.register("written", written, "bigint")
+        same_as_off(lambda: own.table("t").where("temp = written(TIME'03:00:00')"))
 
 
 @pytest.mark.slow
