@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from geoskip.errors import GeoskipError
+from geoskip.errors import GeoskipError, InvalidSpecificationError, StoreError
 from geoskip.metadata import IndexEntry
 from geoskip.sources.listed_files import near_path
 from geoskip.sources.progress import PATIENCE, progress_display
-from geoskip.spark.analysis import arrow_type
+from geoskip.spark.analysis import arrow_type, sentence
 from geoskip.spark.workers import worker_problem
 
 _WAYS_OUT = (
@@ -117,6 +118,25 @@ def storage_reason(message: str) -> str | None:
     """Reason of the file system in a message with causes, the deepest one; None if it has none."""
     lines = [line for line in message.splitlines() if _REFUSED.search(line) and not _FRAME.match(line)]
     return first_line(lines[-1]) if lines else None
+
+
+@contextmanager
+def explain_errors(what: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn an error of Spark into a GeoskipError that begins with ``what``; StoreError for file systems."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        text = re.search(r'For input string: "(.*?)"', message_of(error))
+        named = [name for name, value in (options or {}).items() if text and str(value) == text[1]]
+        if options and named:
+            raise InvalidSpecificationError(
+                f"{what}: the option {named[0]} takes a number, got {options[named[0]]!r}; give one, or leave it out"
+            ) from None
+        if isinstance(error, AnalysisException | IllegalArgumentException):
+            raise InvalidSpecificationError(f"{what}: {sentence(error)}") from None
+        if why := storage_reason(message_of(error)):
+            raise StoreError(f"{what}: {why}") from error
+        raise GeoskipError(f"{what}: {check_not_cancelled(reason_of(error))}") from error
 
 
 OF_A_FILE = re.compile(

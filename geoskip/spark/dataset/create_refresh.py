@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import pyspark
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError
+from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
@@ -25,12 +23,14 @@ from geoskip.sources.listed_files import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import choose_parameters
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_jobs import message_of, show_progress, storage_reason
+from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
 
 ENGINE = f"pyspark {pyspark.__version__}"
+_TYPED = ("parquet", "orc", "avro")
+"""Formats that Spark does not read with another type than the files have."""
 
 
 def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str, Any] | None = None) -> BuildReport:
@@ -89,9 +89,10 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
     """
     check_frame("append()", frame)
     if source.table is not None:
-        columns = map(backquote, source.spark.table(source.table).columns)
-        with show_progress(source.spark, f"writing to {source.name}"):
-            frame.select(*columns).write.insertInto(source.table)
+        with _writing_to(source):
+            columns = source.spark.table(source.table).columns
+            _check_names(source, columns, frame, "append()")
+            frame.select(*map(backquote, columns)).write.insertInto(source.table)
     else:
         paths = source.paths or []
         if len(paths) != 1 or is_glob(paths[0]):
@@ -109,16 +110,13 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
             partitions = state.relation.partitions
             if not state.relation.table:  # a table format checks the columns itself
                 check_columns(source, state, frame, "append()")
+                if source.format == "csv":
+                    frame = _in_order_of(source, state, frame)
         except DatasetNotFoundError:
             partitions = ()
         writer = frame.write.format(source.format).mode("append").options(**options).partitionBy(*partitions)
-        try:
-            with show_progress(source.spark, f"writing to {source.name}"):
-                writer.save(paths[0])
-        except (PySparkException, Py4JJavaError) as error:
-            if why := storage_reason(message_of(error)):
-                raise StoreError(f"{source.name} could not be written: {why}") from error
-            raise
+        with _writing_to(source):
+            writer.save(paths[0])
     try:
         state = source.current_state()
         snapshot = latest(source.store(state.relation))
@@ -154,8 +152,20 @@ def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
                 )
 
 
+@contextmanager
+def _writing_to(source: DatasetSource) -> Iterator[None]:
+    """Show the progress of an append, and give the reason if it fails."""
+    with (
+        explain_errors(f"{source.name} could not be written"),
+        show_progress(source.spark, f"writing to {source.name}"),
+    ):
+        yield
+
+
 def check_columns(source: DatasetSource, state: SourceState, frame: DataFrame, call: str) -> None:
-    """Raise an error for rows that lack a column, since Spark infers a folder's columns from one file.
+    """Raise an error for rows that Spark could not read with those of a folder.
+
+    They lack a column, since Spark infers a folder's columns from one file, or have another type in binary files.
 
     Parameters
     ----------
@@ -166,8 +176,33 @@ def check_columns(source: DatasetSource, state: SourceState, frame: DataFrame, c
     call
         The caller's name for the message, such as ``append()``.
     """
+    _check_names(source, state.frame.columns, frame, call)
+    if source.format not in _TYPED or "schema" in source.options:
+        return
+    given = {name: kind for field in frame.dtypes for name, kind in ((field[0].lower(), field[1]), field)}
+    for name, kind in state.frame.dtypes:
+        if name in state.relation.partitions:
+            continue
+        if (found := given.get(name, given[name.lower()])).lower() != kind.lower():
+            raise InvalidSpecificationError(
+                f"{call} adds rows of the same types to {source.name}: {name} is of type {kind} there, got {found}; "
+                "cast it, nothing was written"
+            )
+
+
+def _in_order_of(source: DatasetSource, state: SourceState, frame: DataFrame) -> DataFrame:
+    """Rows with the columns of CSV files in their order, since Spark reads these by position."""
+    if len(frame.columns) > len(state.frame.columns):
+        raise InvalidSpecificationError(
+            f"append() takes rows with the columns of {source.name}, {', '.join(state.frame.columns)}, got "
+            f"{', '.join(frame.columns)}: readers of CSV would not find the others, so nothing was written"
+        )
+    return frame.select(*map(backquote, state.frame.columns))
+
+
+def _check_names(source: DatasetSource, columns: Sequence[str], frame: DataFrame, call: str) -> None:
     given = {name.lower() for name in frame.columns}
-    if missing := [name for name in state.frame.columns if name.lower() not in given]:
+    if missing := [name for name in columns if name.lower() not in given]:
         raise InvalidSpecificationError(
             f"{call} takes rows with the columns of {source.name}, and these lack {', '.join(missing)}, so nothing "
             "was written: add them, as with withColumn(name, lit(None)), or write with Spark and refresh_index()"

@@ -236,8 +236,8 @@ class Dataset:
     def append(self, frame: DataFrame) -> BuildReport | None:
         """Write rows to the dataset, in its format and partitions, and index the new files.
 
-        Returns None if the dataset has no index, or, with a warning, if indexing failed. The rows are written in any
-        case.
+        The rows need the dataset's columns, for files of Parquet, ORC and Avro in the same types. Returns None if the
+        dataset has no index, or, with a warning, if indexing failed; the rows are then written.
         """
         return create_refresh.append(self._source, frame)
 

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
@@ -27,7 +24,6 @@ from geoskip.errors import (
     DatasetNotFoundError,
     GeoskipError,
     InvalidSpecificationError,
-    StoreError,
     UnknownColumnError,
     UnsupportedColumnError,
 )
@@ -49,7 +45,7 @@ from geoskip.spark.analysis import (
 )
 from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import qualify, table_format
-from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of, show_progress, storage_reason
+from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset, check_metadata_arguments, check_spelling
 from geoskip.spark.dataset.recorded_layout import layout_in, record_layout
@@ -172,7 +168,7 @@ def write(
         _check_added(source, frame, partitions)
     if layout is not None:
         with (
-            _explain_errors(f"the rows for {place} could not be arranged, and nothing was written"),
+            explain_errors(f"the rows for {place} could not be arranged, and nothing was written"),
             show_progress(spark, f"arranging rows by {layout}"),
         ):
             frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions, codec=codec).frame
@@ -180,7 +176,7 @@ def write(
         frame = frame.repartition(files)
     earlier = _files_of(source) if is_added else {}
     try:
-        with _explain_errors(f"{place} could not be written", writer_options), show_progress(spark, f"writing {place}"):
+        with explain_errors(f"{place} could not be written", writer_options), show_progress(spark, f"writing {place}"):
             frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
     except GeoskipError:
         if not exists:
@@ -280,13 +276,6 @@ def _check_added(source: DatasetSource, frame: DataFrame, partitions: Sequence[s
             f"{list(partitions)}: readers would not find old and new rows together"
         )
     create_refresh.check_columns(source, state, frame, "write()")
-    given = {name: kind for field in frame.dtypes for name, kind in ((field[0].lower(), field[1]), field)}
-    for name, kind in state.frame.dtypes:
-        if name not in known and (found := given.get(name, given[name.lower()])).lower() != kind.lower():
-            raise InvalidSpecificationError(
-                f"write() adds rows of the same types to {source.name}: {name} is of type {kind} there, got {found}; "
-                "cast it, nothing was written"
-            )
 
 
 def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], options: Mapping[str, Any]) -> None:
@@ -298,7 +287,7 @@ def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], opti
     rows = frame.where("false").drop(*partitions)
     folder, trial = qualify(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
     try:
-        with _explain_errors(f"{place} could not be overwritten with these options, and is as it was", options):
+        with explain_errors(f"{place} could not be overwritten with these options, and is as it was", options):
             rows.write.options(**options).parquet(f"{folder}/{trial}")
     finally:
         HadoopFolder(folder).delete(trial)
@@ -329,25 +318,6 @@ def _canonical_uri(uri: str) -> str:
     """A URI in canonical form, without symbolic links."""
     path = local_path(uri)
     return plain_uri(uri if path is None else os.path.realpath(path))
-
-
-@contextmanager
-def _explain_errors(what: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Turn an error of Spark into a GeoskipError that begins with ``what``; StoreError for file systems."""
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        text = re.search(r'For input string: "(.*?)"', message_of(error))
-        named = [name for name, value in (options or {}).items() if text and str(value) == text[1]]
-        if options and named:
-            raise InvalidSpecificationError(
-                f"{what}: the option {named[0]} takes a number, got {options[named[0]]!r}; give one, or leave it out"
-            ) from None
-        if isinstance(error, AnalysisException | IllegalArgumentException):
-            raise InvalidSpecificationError(f"{what}: {sentence(error)}") from None
-        if why := storage_reason(message_of(error)):
-            raise StoreError(f"{what}: {why}") from error
-        raise GeoskipError(f"{what}: {check_not_cancelled(reason_of(error))}") from error
 
 
 def _overwrite_mode(frame: DataFrame, options: Mapping[str, Any]) -> str:

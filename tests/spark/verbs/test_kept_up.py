@@ -46,9 +46,49 @@ def test_appending_keeps_partitions_and_reader_options(spark: Any, tmp_path: Pat
     handle = geoskip.dataset(spark, place, format="csv", schema="a int, p string", sep="|")
     assert handle.append(spark.sql("SELECT 3 AS a, 'z' AS p")) is None, "there is no index yet"
     handle.create_index(MinMax("a"))
-    assert handle.append(spark.sql("SELECT 4 AS a, 'z' AS p")).read == 1
+    assert handle.append(spark.sql("SELECT 'z' AS p, 4 AS A")).read == 1
     assert same_as_off(lambda: handle.to_df().where("a > 3")).files_kept == 1
     assert sorted(row.p for row in handle.to_df().collect()) == ["x", "y", "z", "z"]
+
+
+def test_rows_of_csv_are_appended_in_the_order_of_its_columns(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n")
+    handle = geoskip.dataset(spark, tmp_path, format="csv", schema="a int, b int")
+    handle.append(spark.sql("SELECT 20 AS b, 10 AS a"))
+    assert sorted(map(tuple, handle.to_df().collect())) == [(1, 2), (10, 20)]
+    with pytest.raises(InvalidSpecificationError, match="CSV would not find the others"):
+        handle.append(spark.sql("SELECT 5 AS a, 6 AS b, 7 AS c"))
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc", "json"])
+def test_rows_of_other_types_are_appended_only_to_text(spark: Any, tmp_path: Path, format: str) -> None:
+    spark.sql("SELECT 1 AS a, 2 AS b").write.format(format).save(str(tmp_path / "data"))
+    handle = geoskip.dataset(spark, tmp_path / "data", format=format)
+    given = spark.sql("SELECT 3L AS a, 'x' AS b")
+    if format == "json":
+        handle.append(given)
+        assert handle.to_df().where("b = 'x'").count() == 1
+    else:
+        with pytest.raises(
+            InvalidSpecificationError, match=r"append\(\) adds rows of the same types .* nothing was wr"
+        ):
+            handle.append(given)
+        assert handle.to_df().count() == 1
+
+
+def test_rows_that_fail_get_the_reason_in_one_line(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path, "0.parquet", [1])
+    spark.sql("CREATE TABLE failing (a BIGINT) USING parquet")
+    try:
+        for handle in (geoskip.dataset(spark, tmp_path), geoskip.dataset(spark, table="failing")):
+            with pytest.raises(GeoskipError, match=r"^.* could not be written: stop here$"):
+                handle.append(spark.sql("SELECT raise_error('stop here')::bigint AS a FROM range(1)"))
+            with pytest.raises(InvalidSpecificationError, match=r"these lack a, so nothing was written"):
+                handle.append(spark.range(1))
+        with pytest.raises(InvalidSpecificationError, match=r"failing could not be written: .*Cannot safely cast"):
+            handle.append(spark.sql("SELECT array(1) AS a"))
+    finally:
+        spark.sql("DROP TABLE failing")
 
 
 def test_a_table_is_appended_to(spark: Any) -> None:
