@@ -174,7 +174,9 @@ def test_spark_uses_and_continues_what_was_built_without_it(spark: Any, tmp_path
 
 def test_a_file_that_needs_spark_is_read_whole_until_spark_adds_it(spark: Any, tmp_path: Path) -> None:
     kind = pa.timestamp("us", "UTC")
-    old = pa.table({"at": pa.array([dt.datetime(1850, 1, 1)], kind)}).replace_schema_metadata(OLD)
+    old = pa.table({"at": pa.array([dt.datetime(1850, 1, 1)], kind)}).replace_schema_metadata(
+        {**OLD, b"org.apache.spark.timeZone": b"UTC"}
+    )
     new = pa.table({"at": pa.array([dt.datetime(2024, 1, 1)], kind)})
     write_files(tmp_path, {"a.parquet": new, "b.parquet": old, "c.parquet": new})
     report = geoskip.build(str(tmp_path), MinMax("at"))
