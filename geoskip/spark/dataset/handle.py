@@ -126,15 +126,7 @@ def dataset(
 
 
 def check_metadata_arguments(call: str, metadata: object, store: object, encryption: object) -> str | None:
-    """Return the folder of the metadata, or None; raise an error for invalid arguments.
-
-    Parameters
-    ----------
-    call
-        The caller's name for messages, such as ``write``.
-    metadata, store, encryption
-        Its arguments of these names.
-    """
+    """Return the folder of the metadata, or None; raise an error for invalid arguments of a call."""
     for name, given, kind in (("store", store, Store), ("encryption", encryption, Encryption)):
         if given is not None and not isinstance(given, kind):
             raise InvalidSpecificationError(f"{call}({name}=) takes a geoskip.stores.{kind.__name__}, got {given!r}")
