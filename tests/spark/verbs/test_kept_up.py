@@ -82,7 +82,7 @@ def test_rows_that_fail_get_the_reason_in_one_line(spark: Any, tmp_path: Path) -
     try:
         for handle in (geoskip.dataset(spark, tmp_path), geoskip.dataset(spark, table="failing")):
             with pytest.raises(GeoskipError, match=r"^.* could not be written: stop here$"):
-                handle.append(spark.sql("SELECT raise_error('stop here')::bigint AS a FROM range(1)"))
+                handle.append(spark.sql("SELECT CAST(raise_error('stop here') AS BIGINT) AS a FROM range(1)"))
             with pytest.raises(InvalidSpecificationError, match=r"these lack a, so nothing was written"):
                 handle.append(spark.range(1))
         with pytest.raises(InvalidSpecificationError, match=r"failing could not be written: .*Cannot safely cast"):
