@@ -116,14 +116,14 @@ def _summarise_file(uri: str, local: str, plans: Sequence[ValuePlan], rules: Rea
             raise NeedsSpark("its columns may be encrypted, and only Spark has the keys")
         result.rows, result.size = file.metadata.num_rows, opened.size()
         if not (file.metadata.created_by or "").startswith(_OF_THE_DAY):
-            _check_int96(opened, plans)
+            _check_int96(file, opened, plans)
         parts = _gather(file, plans, rules).finish()
     with sharing_results():
         store_summaries([(result, [(plan.name, plan.index) for plan in plans], parts)], _READER)
     return result
 
 
-def _check_int96(opened: pa.NativeFile, plans: Sequence[ValuePlan]) -> None:
+def _check_int96(file: pq.ParquetFile, opened: pa.NativeFile, plans: Sequence[ValuePlan]) -> None:
     """Check that Arrow reads the INT96 times of a file as Spark does; raises NeedsSpark.
 
     Arrow writes times before 1970 with a negative number of nanoseconds of the day, which it reads as microseconds that
@@ -131,12 +131,13 @@ def _check_int96(opened: pa.NativeFile, plans: Sequence[ValuePlan]) -> None:
     that by 616 nanoseconds, unless the file has times in nanoseconds; these are after 1677, so that wrong ones lie
     between 2262 and 2554.
     """
+    paths = [leaf.path for leaf in _int96_leaves(file) if not leaf.max_repetition_level]
+    if not paths:
+        return
     vertices = [vertex for plan in plans for expression in plan.expressions for vertex in walk(expression)]
     names = {parts_of_name(vertex.name)[0].lower() for vertex in vertices if isinstance(vertex, Column)}
-    file, exact = (pq.ParquetFile(opened, coerce_int96_timestamp_unit=unit) for unit in ("us", "ns"))
-    leaves = [file.schema.column(number) for number in range(len(file.schema))]
-    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96" and not leaf.max_repetition_level]
     paths = [path for path in paths if any(f"{path}.".lower().startswith(f"{name}.") for name in names)]
+    exact = pq.ParquetFile(opened, metadata=file.metadata, coerce_int96_timestamp_unit="ns")
     for group in range(file.num_row_groups if paths else 0):
         micros, nanos = (
             np.concatenate(list(_numbers(one.read_row_group(group, columns=paths, use_threads=False).columns)))
@@ -145,6 +146,12 @@ def _check_int96(opened: pa.NativeFile, plans: Sequence[ValuePlan]) -> None:
         late = (micros >= _LAST_NANOSECOND) & (micros < 2 * _LAST_NANOSECOND + 1000)
         if np.any(late | (nanos - micros * 1000 != 0)):
             raise NeedsSpark("it has times as INT96 that Arrow may read as others")
+
+
+def _int96_leaves(file: pq.ParquetFile) -> list[Any]:
+    """The columns and nested fields with the physical type INT96."""
+    leaves = (file.schema.column(number) for number in range(len(file.schema)))
+    return [leaf for leaf in leaves if leaf.physical_type == "INT96"]
 
 
 def _numbers(columns: Sequence[pa.ChunkedArray]) -> Iterator[NDArray[np.int64]]:
@@ -171,11 +178,7 @@ class _ExpressionValues:
     def __init__(self, file: pq.ParquetFile, rules: ReadingRules) -> None:
         self.file, self.rules = file, rules
         self.schema: pa.Schema = file.schema_arrow
-        self.int96 = {
-            leaf.path
-            for leaf in (file.schema.column(number) for number in range(len(file.schema)))
-            if leaf.physical_type == "INT96"
-        }
+        self.int96 = {leaf.path for leaf in _int96_leaves(file)}
 
     def tables(self, expressions: Sequence[Predicate]) -> Iterator[pa.Table]:
         """Tables of several row groups each, with the columns that the expressions need."""
