@@ -327,8 +327,10 @@ def _is_taken_as_it_is(value: Any, kind: SqlType) -> bool:
             return type(value) is _RETURNED[kind.kind]
         case "array":
             return isinstance(value, list | tuple) and all(_is_taken_as_it_is(item, kind.element) for item in value)
-        case "binary" | "geometry" | "":
-            return not isinstance(value, str) and (kind.kind != "" or not kind.name)
+        case "binary" | "geometry":
+            return not isinstance(value, str)
+        case "" if not kind.name:  # an unknown type
+            return not isinstance(value, str)
     return False
 
 
