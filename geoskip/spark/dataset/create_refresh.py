@@ -179,11 +179,10 @@ def check_columns(source: DatasetSource, state: SourceState, frame: DataFrame, c
     _check_names(source, state.frame.columns, frame, call)
     if source.format not in _TYPED or "schema" in source.options:
         return
-    given = {name: kind for field in frame.dtypes for name, kind in ((field[0].lower(), field[1]), field)}
+    given = {**{name.lower(): kind for name, kind in frame.dtypes}, **dict(frame.dtypes)}
     for name, kind in state.frame.dtypes:
-        if name in state.relation.partitions:
-            continue
-        if (found := given.get(name, given[name.lower()])).lower() != kind.lower():
+        found = given.get(name, given[name.lower()])
+        if name not in state.relation.partitions and found.lower() != kind.lower():
             raise InvalidSpecificationError(
                 f"{call} adds rows of the same types to {source.name}: {name} is of type {kind} there, got {found}; "
                 "cast it, nothing was written"
