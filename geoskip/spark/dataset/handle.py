@@ -33,7 +33,7 @@ from geoskip.spark.dataset.file_ranges import report_layout
 from geoskip.spark.dataset.rewrite_choice import file_target
 from geoskip.spark.dataset.rewrite_files import RewriteReport, rewrite
 from geoskip.spark.dataset.rewrite_folders import remove_replaced
-from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData
+from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData, check_metadata_arguments, path_of
 from geoskip.spark.session import check_session, java, known
 from geoskip.spark.statistics_function import statistics_frame
 from geoskip.stores.base import Store
@@ -125,20 +125,6 @@ def dataset(
     return Dataset(source, bound)
 
 
-def check_metadata_arguments(call: str, metadata: object, store: object, encryption: object) -> str | None:
-    """Return the folder of the metadata, or None; raise an error for invalid arguments of a call."""
-    for name, given, kind in (("store", store, Store), ("encryption", encryption, Encryption)):
-        if given is not None and not isinstance(given, kind):
-            raise InvalidSpecificationError(f"{call}({name}=) takes a geoskip.stores.{kind.__name__}, got {given!r}")
-    if store is not None and metadata is not None:
-        raise InvalidSpecificationError(f"{call}() takes metadata= (a folder) or store= (a store), and not both")
-    if isinstance(store, Store) and encryption is not None:
-        raise InvalidSpecificationError(
-            f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
-        )
-    return None if metadata is None else _path(metadata, f"{call}(metadata=)")
-
-
 def check_spelling(call: Callable[..., Any], options: Iterable[str]) -> None:
     """Raise an error for a misspelt argument, which would be passed to Spark as an option and ignored."""
     for name in options:
@@ -146,16 +132,10 @@ def check_spelling(call: Callable[..., Any], options: Iterable[str]) -> None:
             raise InvalidSpecificationError(f"{call.__name__}() has no argument {name}; did you mean {meant}=?")
 
 
-def _path(given: object, name: str) -> str:
-    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise InvalidSpecificationError(f"{name} takes the path of a folder, got {given!r}")
-    return os.fsdecode(given)
-
-
 def _paths(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> str | list[str] | None:
     if given is None or isinstance(given, list | tuple):
-        return None if given is None else [_path(path, "dataset(path)") for path in given]
-    return _path(given, "dataset(path)")
+        return None if given is None else [path_of(path, "dataset(path)") for path in given]
+    return path_of(given, "dataset(path)")
 
 
 class Dataset:
@@ -286,7 +266,7 @@ class Dataset:
             If the disk is full or a folder is not writable; the dataset is unchanged.
         """
         count, size = file_target(files, file_size)
-        folder = None if to is None else _path(to, "rewrite(to=)")
+        folder = None if to is None else path_of(to, "rewrite(to=)")
         return rewrite(self._source, layout, where, files=count, file_size=size, to=folder)
 
     def remove_replaced(self, retain: timedelta | float | str = timedelta(days=7)) -> tuple[str, ...]:

@@ -36,14 +36,7 @@ from geoskip.lifecycle.refresh import BuildResult, Listing, change_of, means_the
 from geoskip.metadata import Header, IndexEntry
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.built_rows import BuiltRows
-from geoskip.sources.listed_files import (
-    UNNAMEABLE,
-    FileListing,
-    glob_pattern,
-    is_below,
-    is_glob,
-    local_etag,
-)
+from geoskip.sources.listed_files import UNNAMEABLE, FileListing, glob_pattern, is_below, is_glob, local_etag
 from geoskip.sources.settings import CHANGED, recorded_settings, values_of
 from geoskip.spark.analysis import bind, relation_of, sentence
 from geoskip.spark.build.job import build
@@ -58,6 +51,35 @@ from geoskip.stores.log_files import local_path
 _GONE = re.compile(r"does not exist|No such file")
 _NO_FOOTER = re.compile(r"footer|not a Parquet file|magic number|postscript", re.IGNORECASE)
 _SUFFIX = re.compile(r"[^/\s]+\.(csv|json|avro|orc|parquet)\b(\.(gz|bz2|zst|lz4|deflate|snappy)\b)?")
+
+
+def check_metadata_arguments(call: str, metadata: object, store: object, encryption: object) -> str | None:
+    """Return the folder of the metadata, or None; raise an error for invalid arguments of a call.
+
+    Parameters
+    ----------
+    call
+        The name of the function, such as ``write``.
+    metadata, store, encryption
+        Its arguments of these names.
+    """
+    for name, given, kind in (("store", store, Store), ("encryption", encryption, Encryption)):
+        if given is not None and not isinstance(given, kind):
+            raise InvalidSpecificationError(f"{call}({name}=) takes a geoskip.stores.{kind.__name__}, got {given!r}")
+    if store is not None and metadata is not None:
+        raise InvalidSpecificationError(f"{call}() takes metadata= (a folder) or store= (a store), and not both")
+    if isinstance(store, Store) and encryption is not None:
+        raise InvalidSpecificationError(
+            f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
+        )
+    return None if metadata is None else path_of(metadata, f"{call}(metadata=)")
+
+
+def path_of(given: object, name: str) -> str:
+    """Return a path as text; raise an error for anything else, and for an empty path."""
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise InvalidSpecificationError(f"{name} takes the path of a folder, got {given!r}")
+    return os.fsdecode(given)
 
 
 class _LastFrame(NamedTuple):
