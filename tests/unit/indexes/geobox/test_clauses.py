@@ -244,20 +244,6 @@ def test_a_buffer_of_next_to_nothing_may_be_empty(way):
         assert kept(_with(node, way(GEOM), least), SHAPES, collected(SHAPES, rows)) == [False]
 
 
-@pytest.mark.parametrize("row", [(0.0, -91.0), (0.0, 91.0), (-2e5, 0.0), (2e5, 0.0)])
-@pytest.mark.parametrize("moved", [False, True])
-def test_near_on_the_sphere_keeps_what_is_not_on_the_globe(row, moved):
-    point = sedonas("ST_Translate", POINT, Literal(0.5), Literal(0.5)) if moved else POINT
-    near = Q("<", call("ST_DistanceSphere", point, shapely.Point(50, 50)), Literal(1e3))
-    assert kept(near, PAIR, collected(PAIR, [[row], [(0.0, 0.0)]])) == [True, False]
-
-
-@pytest.mark.parametrize(("west", "keeps"), [(10 + 1e-6, True), (10 + 1e-4, False)])
-def test_a_centroid_may_be_rounded_out_of_its_box(west, keeps):
-    within = call("ST_Within", call("ST_Centroid", GEOM), shapely.box(west, 0, 20, 10))
-    assert kept(within, SHAPES, collected(SHAPES, [[BOX]])) == [keeps]
-
-
 @pytest.mark.parametrize(("dx", "dy"), [(1e200, 0.0), (0.0, -1e200), (INF, 0.0)])
 def test_what_is_moved_out_of_the_plane_may_be_anywhere(dx, dy):
     moved = sedonas("ST_Translate", POINT, Literal(dx), Literal(dy))

@@ -16,8 +16,9 @@ from geoskip.geometry import Boxes
 from geoskip.geometry.shapes import ROUNDING, Shape
 from geoskip.indexes.geobox import globe
 from geoskip.indexes.geobox.index import GeoBox
-from geoskip.predicates import Column
-from tests.support.geobox_oracle import files_of, geometries
+from geoskip.predicates import Column, Comparison, Literal
+from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, files_of, geometries, kept
+from tests.support.geometry_corpora import sedonas
 from tests.support.strategies import examples
 
 longitude = st.one_of(st.sampled_from([-180.0, -90.0, 0.0, 90.0, 180.0, 270.0, 360.0]), st.floats(-360, 360))
@@ -133,3 +134,18 @@ def test_windows_hold_boxes_that_a_centroid_may_leave(degrees: float, keeps: boo
     files = files_of(index, [index.collect(*geometries([shapely.box(10, -5, 30, 5)]))])
     clause = index.comes_within_on(globe.Earth.of_radius(1.0), shapely.Point(5, 0), math.radians(degrees))
     assert keep_mask(clause, files).tolist() == [keeps]
+
+
+@pytest.mark.parametrize(("west", "keeps"), [(10 + 1e-6, True), (10 + 1e-4, False)])
+def test_a_centroid_may_be_rounded_out_of_its_box(west: float, keeps: bool) -> None:
+    within = call("ST_Within", call("ST_Centroid", GEOM), shapely.box(west, 0, 20, 10))
+    assert kept(within, SHAPES, collected(SHAPES, [[shapely.box(0, 0, 10, 10)]])) == [keeps]
+
+
+@pytest.mark.parametrize("row", [(0.0, -91.0), (0.0, 91.0), (-2e5, 0.0), (2e5, 0.0)])
+@pytest.mark.parametrize("moved", [False, True])
+def test_near_on_the_sphere_keeps_what_is_not_on_the_globe(row: tuple[float, float], moved: bool) -> None:
+    point = call("ST_Point", LNG, LAT)
+    point = sedonas("ST_Translate", point, 0.5, 0.5) if moved else point
+    near = Comparison("<", call("ST_DistanceSphere", point, shapely.Point(50, 50)), Literal(1e3))
+    assert kept(near, PAIR, collected(PAIR, [[row], [(0.0, 0.0)]])) == [True, False]
