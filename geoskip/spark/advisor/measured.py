@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.advisor.indicators import Extent, Indicators, ScanIndicators, Workload
-from geoskip.errors import GeoskipError, InvalidSpecificationError, MetadataError
+from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.sources.listed_files import FileListing, ListedFile, is_below
 from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, conditions_of
 from geoskip.spark.advisor.workload_log import logged_conditions
-from geoskip.spark.build.spark_jobs import reason_of
+from geoskip.spark.build.spark_jobs import explain_errors
 from geoskip.spark.build.spark_reader import with_path
 from geoskip.spark.session import known, switched
 
@@ -111,12 +109,10 @@ def measure(scan: ScanCondition) -> ScanIndicators:
         raise InvalidSpecificationError(f"the scan of {scan.root} cannot be run again: its plan is not held any more")
     listed = FileListing(scan.planned.scan.listing())
     files = {file.uri: file for file in listed}
-    try:
+    with explain_errors(f"the matching rows of {scan.root} cannot be counted"):
         with switched(scan.planned.spark, "true"):
             by_file, read = _matching_rows(scan.planned, files)
         rows = _rows(scan, scan.planned, files)
-    except (PySparkException, Py4JJavaError) as error:
-        raise GeoskipError(f"the matching rows of {scan.root} cannot be counted: {reason_of(error)}") from error
     notes = [
         f"not counted among the scan's conditions: {text}, which depends on more than the row's values"
         for text in scan.unsettled

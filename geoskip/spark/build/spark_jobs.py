@@ -114,17 +114,27 @@ _REFUSED = re.compile(
 )
 
 
+_NO_ROOM = re.compile("No space left|quota")
+
+
 def storage_reason(message: str) -> str | None:
     """Reason of the file system in a message with causes, the deepest one; None if it has none."""
     lines = [line for line in message.splitlines() if _REFUSED.search(line) and not _FRAME.match(line)]
-    return first_line(lines[-1]) if lines else None
+    if not lines:
+        return None
+    reason = first_line(lines[-1])
+    return f"{reason}; make room, and try again" if _NO_ROOM.search(reason) else reason
 
 
 @contextmanager
 def explain_errors(what: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Turn an error of Spark into a GeoskipError that begins with ``what``; StoreError for file systems."""
+    """Turn an error of Spark or a file system into a GeoskipError or StoreError that begins with ``what``."""
     try:
         yield
+    except GeoskipError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{what}: {storage_reason(str(error)) or error}") from error
     except (PySparkException, Py4JJavaError) as error:
         text = re.search(r'For input string: "(.*?)"', message_of(error))
         named = [name for name, value in (options or {}).items() if text and str(value) == text[1]]

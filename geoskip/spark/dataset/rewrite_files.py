@@ -34,7 +34,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, StoreError
+from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError
 from geoskip.layout.layout_report import OTHERS, RECORDED_SIZE, WRITES, layout_name, mean_size, with_writes, writes_in
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot
@@ -45,7 +45,7 @@ from geoskip.sources.listed_files import FileListing, is_glob, relative_path
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns
 from geoskip.spark.build.listing import listing, qualify
-from geoskip.spark.build.spark_jobs import message_of, reason_of, show_progress
+from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import create
 from geoskip.spark.dataset.file_ranges import current_snapshot
@@ -66,9 +66,7 @@ from geoskip.spark.dataset.rewrite_folders import (
     check_room,
     copy_files,
     exclusive,
-    explain_storage_errors,
     folder_at,
-    full,
     remove_abandoned,
     remove_folder,
     rename_folder,
@@ -251,7 +249,7 @@ class _Rewrite:
         """Create the new folder, index it, and switch a table to it."""
         used = [self.data.root, *self.state.files.folders]
         with ExitStack() as undo:
-            undo.enter_context(explain_storage_errors(self.folder.final))
+            undo.enter_context(explain_errors(f"{self.data.source.name} could not be rewritten, and is as it was"))
             if self.table is not None:
                 undo.enter_context(exclusive(self.data.root))
             for root in dict.fromkeys([self.data.root, self.to or self.data.root]):
@@ -316,25 +314,18 @@ class _Rewrite:
             return
         frame = restricted_to(self.state, self.chosen.rewritten)
         partitions = self.state.relation.partitions
-        try:
-            self._check_columns()
-            codec = codec_of(self.data.source, self.chosen.rewritten)  # raises for encrypted files
-            with show_progress(self.spark, f"arranging rows by {self.layout}"):
-                expected = frame.count()
-                arranged = arrange(
-                    frame, self.layout, files=self.chosen.files, file_size=self.chosen.file_size,
-                    partitions=partitions, codec=codec,
-                )  # fmt: skip
-            with show_progress(self.spark, f"writing {count_of(arranged.files, 'file')}", arranged.files):
-                writer = arranged.frame.write.option("compression", codec).partitionBy(*partitions).mode("append")
-                writer.parquet(self.folder.staging)
-                self.rows = self._new_frame().count()
-        except (PySparkException, Py4JJavaError) as error:
-            if why := full(message_of(error)):
-                raise StoreError(f"{self.folder.staging} could not be written: {why}") from error
-            raise GeoskipError(
-                f"{self.data.source.name} could not be rewritten, and is as it was: {reason_of(error)}"
-            ) from error
+        self._check_columns()
+        codec = codec_of(self.data.source, self.chosen.rewritten)  # raises for encrypted files
+        with show_progress(self.spark, f"arranging rows by {self.layout}"):
+            expected = frame.count()
+            arranged = arrange(
+                frame, self.layout, files=self.chosen.files, file_size=self.chosen.file_size,
+                partitions=partitions, codec=codec,
+            )  # fmt: skip
+        with show_progress(self.spark, f"writing {count_of(arranged.files, 'file')}", arranged.files):
+            writer = arranged.frame.write.option("compression", codec).partitionBy(*partitions).mode("append")
+            writer.parquet(self.folder.staging)
+            self.rows = self._new_frame().count()
         if self.rows != expected:
             raise ConflictError(
                 f"{self.rows:,} rows were written of {expected:,} that {self.data.source.name} had: its files changed "

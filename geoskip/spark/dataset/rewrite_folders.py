@@ -22,17 +22,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from geoskip.errors import ConflictError, DatasetNotFoundError, GeoskipError, MetadataError, StoreError
+from geoskip.errors import ConflictError, DatasetNotFoundError, MetadataError, StoreError
 from geoskip.lifecycle.log import age, is_dead, now, person_of, who
 from geoskip.report import count_of
 from geoskip.sources.listed_files import ListedFile, is_below
 from geoskip.sources.progress import delayed_progress
 from geoskip.spark.build.listing import listing, resolve_path
-from geoskip.spark.build.spark_jobs import reason_of
+from geoskip.spark.build.spark_jobs import explain_errors
 from geoskip.spark.catalog import FOLDER as METADATA
 from geoskip.spark.dataset.source import DatasetSource
 from geoskip.spark.filesystem import HadoopFolder
@@ -48,7 +46,6 @@ _ABANDONED = timedelta(days=7).total_seconds()
 """Age in seconds from which a rewrite on another machine is considered dead."""
 _COPIES_AT_ONCE = 8
 _MOST = 1 << 30
-_NO_ROOM = re.compile(r"No space left on device|[Dd]isk quota exceeded|DSQuotaExceeded")
 
 
 @dataclass(frozen=True)
@@ -107,11 +104,6 @@ def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str 
     read
         The URIs of the files that belong to the dataset. Others, such as those in folders that readers ignore, are not
         in the new folder, and never removed.
-
-    Raises
-    ------
-    StoreError
-        If the folder cannot be written.
     """
     journal = {
         "who": who(),
@@ -121,8 +113,7 @@ def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str 
         "files": [[file.uri, file.size, file.mtime] for file in files if file.uri in read],
         "others": [[file.uri, file.size, file.mtime] for file in files if file.uri not in read],
     }
-    with explain_storage_errors(folder.staging):
-        folder_at(folder.staging).create(JOURNAL, json.dumps(journal).encode())
+    folder_at(folder.staging).create(JOURNAL, json.dumps(journal).encode())
 
 
 def journal_of(root: str) -> dict[str, Any] | None:
@@ -144,21 +135,20 @@ def exclusive(root: str) -> Iterator[None]:
     """
     folder = folder_at(root)
     mine = json.dumps({"who": who(), "when": now(), "id": uuid.uuid4().hex}).encode()
-    with explain_storage_errors(root):
-        for _ in range(3):
-            try:
-                folder.create(LOCK, mine)
-                break
-            except FileExistsError:
-                owner = _owner(folder, LOCK)
-                if owner is not None and not is_abandoned(owner):
-                    raise ConflictError(
-                        f"{root} is being rewritten by {person_of(owner.get('who') or {}) or 'another process'} since "
-                        f"{owner.get('when')}; wait for it, or remove {LOCK} there if that process is gone"
-                    ) from None
-                folder.delete(LOCK)
-        else:
-            raise ConflictError(f"{root} is being rewritten by other processes in turn; try again")
+    for _ in range(3):
+        try:
+            folder.create(LOCK, mine)
+            break
+        except FileExistsError:
+            owner = _owner(folder, LOCK)
+            if owner is not None and not is_abandoned(owner):
+                raise ConflictError(
+                    f"{root} is being rewritten by {person_of(owner.get('who') or {}) or 'another process'} since "
+                    f"{owner.get('when')}; wait for it, or remove {LOCK} there if that process is gone"
+                ) from None
+            folder.delete(LOCK)
+    else:
+        raise ConflictError(f"{root} is being rewritten by other processes in turn; try again")
     try:
         yield
     finally:
@@ -254,37 +244,16 @@ def _copy(spark: SparkSession, source: str, target: str) -> None:
 def rename_folder(spark: SparkSession, source: str, target: str) -> None:
     """Rename a folder; raises StoreError if this fails or the target exists."""
     (old, system), (new, _) = resolve_path(spark, source), resolve_path(spark, target)
-    with explain_storage_errors(target):
-        if system.exists(new):
-            raise StoreError(f"{target} exists, so nothing was moved there: name another folder, or remove it")
-        if not system.rename(old, new):
-            raise StoreError(f"{source} could not be renamed to {target}; the dataset is as it was")
+    if system.exists(new):
+        raise StoreError(f"{target} exists, so nothing was moved there: name another folder, or remove it")
+    if not system.rename(old, new):
+        raise StoreError(f"{source} could not be renamed to {target}; the dataset is as it was")
 
 
 def remove_folder(uri: str) -> None:
     """Remove a folder with its content, if it exists."""
     parent, _, name = uri.rstrip("/").rpartition("/")
     folder_at(parent).delete(name)
-
-
-@contextmanager
-def explain_storage_errors(place: str) -> Iterator[None]:
-    """Context that turns errors of a file system into StoreError, with advice for a full disk."""
-    try:
-        yield
-    except GeoskipError:
-        raise
-    except (OSError, Py4JJavaError, PySparkException) as error:
-        why = reason_of(error) if isinstance(error, Py4JJavaError | PySparkException) else str(error)
-        if isinstance(error, OSError) or _NO_ROOM.search(f"{why} {error}"):
-            raise StoreError(f"{place} could not be written: {full(f'{why} {error}') or why}") from error
-        raise
-
-
-def full(message: str) -> str | None:
-    """Advice for a full disk, if a message reports one, or None."""
-    found = _NO_ROOM.search(message)
-    return f"{found[0]}; the dataset is as it was: make room, and rewrite again" if found else None
 
 
 def check_room(place: str, needed: int) -> None:
@@ -313,7 +282,7 @@ def remove_files(root: str, files: Sequence[str]) -> None:
         The URIs of the files.
     """
     folders: set[str] = set()
-    with explain_storage_errors(root):
+    with explain_errors(f"the replaced files of {root} could not be removed"):
         with delayed_progress(f"removing {count_of(len(files), 'file')}", "files", len(files)) as advance:
             for removed, uri in enumerate(files, 1):
                 parent, _, name = uri.rpartition("/")

@@ -200,5 +200,5 @@ def test_a_reason_that_spark_gives_in_two_lines() -> None:
     said += "Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat a.B"
     assert first_line(said) == "No space left on device"
     said = "[TASK_WRITE_FAILED] Task failed. SQLSTATE: 58030\nUnable to close resource\n" + said[said.index("Caused") :]
-    assert storage_reason(said) == "No space left on device"
+    assert storage_reason(said) == "No space left on device; make room, and try again"
     assert storage_reason("Division by zero\n\tat java.io.IOException.of(A.java:1)") is None
