@@ -30,6 +30,7 @@ from geoskip.planner import decide
 from geoskip.predicates import And, Predicate
 from geoskip.report import shorten
 from geoskip.sources.dependencies import renamer
+from geoskip.sources.listed_files import is_below
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, parts_of
@@ -149,6 +150,16 @@ class ScanCondition:
                 if (of_place := places == place).any():
                     kept |= of_place & decide_part(place, predicate, indexes)
         return kept
+
+    def in_scope(self, snapshot: Snapshot, roots: Sequence[str]) -> Mask:
+        """The files of the scan's relation that are not excluded by conditions on partitions.
+
+        ``roots`` are those of the snapshot's dataset; its paths are URIs.
+        """
+        found = np.ones(len(snapshot.files), dtype=bool)
+        if list(self.roots) != list(roots):
+            found = np.array([is_below(uri, self.roots) for uri in snapshot.files.paths()], dtype=bool)
+        return found & self.keep_mask(snapshot, ()) if self.folders and found.any() else found
 
     @contextmanager
     def deciding_files(self, snapshot: Snapshot) -> Iterator[Callable[[int, Predicate, Sequence[Index] | None], Mask]]:

@@ -33,7 +33,7 @@ from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.sources.arrow_reader import FileResult, RowSummaries, collect_summary, store_summaries
 from geoskip.sources.bound_indexes import texts_of
-from geoskip.sources.listed_files import ListedFile, is_below
+from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
@@ -193,12 +193,7 @@ class SimulatedLayout:
 
     def in_scope(self, scan: ScanCondition) -> Mask:
         """The files of a scan's relation that are not excluded by conditions on partitions."""
-        snapshot = self.snapshots[0]
-        found = np.ones(len(snapshot.files), dtype=bool)
-        if list(scan.roots) != list(self.rows.state.relation.roots):
-            paths = snapshot.files.column("path").to_pylist()
-            found = np.array([is_below(uri, scan.roots) for uri in paths], dtype=bool)
-        return found & scan.keep_mask(snapshot, ()) if scan.folders and found.any() else found
+        return scan.in_scope(self.snapshots[0], self.rows.state.relation.roots)
 
     def keep_masks(self, scan: ScanCondition, usable: Sequence[Index]) -> tuple[Mask, ...]:
         """The files that a scan reads, for each simulation."""

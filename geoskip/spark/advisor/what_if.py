@@ -28,7 +28,6 @@ from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot, bytes_o
 from geoskip.report import count_of
 from geoskip.sources.bound_indexes import indexes_of
 from geoskip.sources.dependencies import reason_unusable
-from geoskip.sources.listed_files import is_below
 from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.advisor.simulated_layout import SimulatedLayout, sample_rows, simulate_layout
@@ -58,11 +57,7 @@ class QueriedFiles:
 
     def in_scope(self, scan: ScanCondition) -> Flags:
         """The files of a scan's relation that are not excluded by conditions on partitions."""
-        uris = self.state.files.columns[0]
-        found = np.ones(len(uris), dtype=bool)
-        if list(scan.roots) != list(self.state.relation.roots):
-            found = np.array([is_below(uri, scan.roots) for uri in uris.to_pylist()], dtype=bool)
-        return found & scan.keep_mask(self._snapshot, ()) if scan.folders and found.any() else found
+        return scan.in_scope(self._snapshot, self.state.relation.roots)
 
     def keep_mask(self, scan: ScanCondition, snapshot: Snapshot, usable: Sequence[Index]) -> Flags:
         """The files that a scan reads with the indexes of a snapshot.
