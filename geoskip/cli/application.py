@@ -15,7 +15,6 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from geoskip.cli.dataset_command import DatasetCommand
 from geoskip.cli.messages import in_commands
 from geoskip.errors import GeoskipError
 
@@ -158,7 +157,6 @@ def command(
         paragraphs = (" ".join(text.split()) for text in (inspect.getdoc(function) or "").split("\n\n"))
         app.command(
             name,
-            cls=DatasetCommand,
             help="\n\n".join(paragraphs),
             epilog="\n".join(shown) if examples else None,
             rich_help_panel=panel,

@@ -72,7 +72,7 @@ class Mode(StrEnum):
     "geoskip index data/weather --prefix 'path, length=20' --index 'gaplist(id, gaps=4)'",
     "geoskip index data/csv --format csv --option header=true --option inferSchema=true --minmax temp",
     "geoskip index s3a://bucket/weather --minmax temp --master yarn",
-    "geoskip index --table db.weather --minmax temp --conf spark.sql.catalogImplementation=hive",
+    "geoskip index table:db.weather --minmax temp --conf spark.sql.catalogImplementation=hive",
     panel="Indexes",
 )
 def index(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geoskip.cli.dataset_command import as_argument, table_of
 from geoskip.cli.output import show_activity
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingPackageError, NotIndexedError
 
@@ -33,9 +33,10 @@ _FORMATS = {"ParquetFileFormat": "parquet", "OrcFileFormat": "orc", "CSVFileForm
 _FORMATS |= {"TextFileFormat": "text", "AvroFileFormat": "avro"}
 """Spark's short names of formats, by the classes in metadata."""
 
-_PATH = "The dataset: a folder, a file{}; or else --table."
+_TABLE = "table:"
+_PATH = "The dataset: a folder, a file{} or table:NAME, as table:db.weather."
 Dataset_ = Annotated[str, typer.Argument(metavar="PATH", help=_PATH.format(""))]
-Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help=_PATH.format(" or a quoted glob"))]
+Datasets = Annotated[list[str], typer.Argument(metavar="PATH", help=_PATH.format(", a quoted glob"))]
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,6 @@ class MetadataOptions:
 class SparkOptions:
     """Options for Spark."""
 
-    table: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="A table of Spark's in place of PATH, as db.weather; its catalog by --conf.",
-                     rich_help_panel=DATASET),
-    ] = None  # fmt: skip
     spark: Annotated[
         bool, typer.Option("--spark", help="Use Spark, also where it is not needed.", rich_help_panel=SPARK)
     ] = False
@@ -132,7 +128,7 @@ class SparkOptions:
     ] = field(default_factory=list)  # fmt: skip
 
     def words(self) -> list[str]:
-        """The options as arguments of a command line, without the table."""
+        """The options as arguments of a command line."""
         given = [("--master", self.master), ("--format", self.format), *(("--option", text) for text in self.option)]
         given += [*(("--conf", text) for text in self.conf), *(("--import", name) for name in self.modules)]
         flags = ["--spark"] * self.spark + ["--sedona"] * self.sedona
@@ -207,6 +203,15 @@ def check_pyspark(why: str) -> None:
     """Raise MissingPackageError, with the reason why Spark is needed, if PySpark is missing."""
     if find_spec("pyspark") is None:
         raise MissingPackageError(f"{why}: pip install 'geoskip[spark]', and Java 17 or 21")
+
+
+def table_of(path: str) -> str | None:
+    """Name of the table that a command names in place of a path; None for a path.
+
+    >>> table_of("table:db.weather"), table_of("./table:db.weather")
+    ('db.weather', None)
+    """
+    return path.removeprefix(_TABLE) if path.startswith(_TABLE) else None
 
 
 def is_local(path: str) -> bool:
@@ -286,7 +291,7 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions, *, to_re
     if not (place / "_identity.json").is_file():
         raise NotIndexedError(
             f"{folder} holds no metadata: neither _geoskip nor _identity.json is in it; make them: geoskip index "
-            f"{as_argument(path)} --minmax COLUMN, or say where they are: --metadata FOLDER"
+            f"{shlex.quote(path)} --minmax COLUMN, or say where they are: --metadata FOLDER"
         )
     yield metadata.store(place.absolute())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,6 @@ from typing import Annotated, Any
 import typer
 
 from geoskip.cli.application import FAULT, command, sentence
-from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import MetadataOptions, SparkOptions, is_local, store_of
 from geoskip.cli.messages import in_commands
 from geoskip.cli.output import Json, show_json
@@ -231,7 +231,7 @@ def _dataset(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
         yield Finding("warn", "metadata", text, way_out)
         return
     if snapshot is None:
-        yield Finding("warn", "metadata", f"{store.location} has no snapshot yet", f"geoskip index {as_argument(path)}")
+        yield Finding("warn", "metadata", f"{store.location} has no snapshot yet", f"geoskip index {shlex.quote(path)}")
         return
     header = snapshot.header
     for reason in header.unread_reasons:
@@ -245,7 +245,7 @@ def _dataset(path: str, metadata: MetadataOptions, spark: SparkOptions) -> Itera
     if changes is not None and any(changes.values()):
         counts = f"{count_of(changes['new or changed'], 'file')} new or changed, {changes['gone']} gone"
         yield Finding(
-            "warn", "files", f"{counts} since snapshot {header.number}", f"geoskip refresh {as_argument(path)}"
+            "warn", "files", f"{counts} since snapshot {header.number}", f"geoskip refresh {shlex.quote(path)}"
         )
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from contextvars import ContextVar
-
-TABLE: ContextVar[str | None] = ContextVar("TABLE", default=None)
-"""The table that the command has in place of a path."""
 
 _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"; or geoskip\.build\(path, \[MinMax\('column'\)\]\) without Spark", ""),
@@ -62,8 +58,6 @@ def in_commands(text: str) -> str:
     """
     for call, command in _COMMANDS:
         text = re.sub(call, command, text)
-    if (table := TABLE.get()) is not None:
-        text = re.sub(r"(?<=geoskip )(\w+) PATH", lambda found: f"{found[1]} --table {table}", text)
     return _INDEX.sub(_option, text.replace(".;", ";"))
 
 

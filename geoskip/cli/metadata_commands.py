@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,6 @@ import typer
 
 from geoskip.cli.application import command
 from geoskip.cli.completion import complete_indexes
-from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import MetadataOptions, SparkOptions, is_local, store_of
 from geoskip.cli.output import Json, show_activity, show_json, show_table
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from geoskip.metadata import Snapshot
     from geoskip.stores.base import Store
 
-_OF_METADATA = "A dataset, or the folder of its metadata; or else --table."
+_OF_METADATA = "A dataset, table:NAME, or the folder of the metadata."
 Indexed = Annotated[str, typer.Argument(metavar="PATH", help=_OF_METADATA)]
 Which = Annotated[
     list[str] | None,
@@ -53,7 +53,7 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
     typer.echo(f"snapshot {found['snapshot']} of {when} (UTC), {count_of(found['files'], 'file')}")
     typer.echo(f"of {found['root']}")
     if came_along:
-        typer.echo(f"they came with data that were moved or copied: geoskip repair {as_argument(path)}")
+        typer.echo(f"they came with data that were moved or copied: geoskip repair {shlex.quote(path)}")
     rows = [
         (each["index"], each["state"], each["files"], size_of(each["bytes"]), each["built"][:19].replace("T", " "),
          each["reader"])
@@ -66,7 +66,7 @@ def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_j
         typer.echo(unindexed_at_last(snapshot.header.pending))
     if (changes := found["changes"]) is not None and (changes["new or changed"] or changes["gone"]):
         counts = f"{count_of(changes['new or changed'], 'file')} new or changed since, {changes['gone']} gone"
-        typer.echo(f"{counts}: geoskip refresh {as_argument(path)}")
+        typer.echo(f"{counts}: geoskip refresh {shlex.quote(path)}")
 
 
 def _description(store: Store, snapshot: Snapshot, came_along: bool) -> dict[str, Any]:

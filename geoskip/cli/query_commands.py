@@ -34,7 +34,7 @@ TimeZone = Annotated[
 @command(
     "geoskip explain data/weather \"WHERE temp > 30 AND city LIKE 'Os%'\"",
     'geoskip explain data/weather "temp > 30" --json | jq .files_kept',
-    'geoskip explain --table db.weather "temp > 30"',
+    'geoskip explain table:db.weather "temp > 30"',
     panel="Queries",
 )
 def explain(

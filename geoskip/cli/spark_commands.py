@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from geoskip.cli.application import command
-from geoskip.cli.dataset_command import as_argument
 from geoskip.cli.datasets import Dataset_, MetadataOptions, SparkOptions, check_pyspark, pairs_of
 from geoskip.cli.output import Json, check_folder_of, show, show_activity, show_json
 from geoskip.cli.query_commands import QUERY
@@ -66,10 +65,10 @@ def recommend(
     rest = shlex.join([*metadata.words(), *spark.words()])
     if found.indexes:
         options = [f"--index {shlex.quote(str(each.index))}" for each in found.indexes]
-        typer.echo(" ".join([f"geoskip index {as_argument(path)}", *options, rest]).rstrip())
+        typer.echo(" ".join([f"geoskip index {shlex.quote(path)}", *options, rest]).rstrip())
     for each in found.superfluous:
         typer.echo("# saves nothing:")
-        typer.echo(f"geoskip drop {as_argument(path)} {shlex.quote(each.name)} {rest}".rstrip())
+        typer.echo(f"geoskip drop {shlex.quote(path)} {shlex.quote(each.name)} {rest}".rstrip())
     if found.layout:
         typer.echo("# a better layout, in Python:")
         typer.echo(f"dataset = {found.handle}\n{found.layout.code}")

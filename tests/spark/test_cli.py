@@ -76,12 +76,12 @@ def test_how_files_cluster_and_what_to_create_for_conditions_and_queries(spark: 
 def test_a_table_of_the_catalogue_stands_in_place_of_a_path(spark: Any, tmp_path: Path) -> None:
     folder = four_tens(tmp_path)
     spark.sql(f"CREATE TABLE cli_table USING parquet LOCATION '{folder}'")
-    given = ("--table", "cli_table")
+    given = ("table:cli_table",)
     try:
         assert as_json("index", *given, "--minmax", "temp")["files"] == 4
         assert as_json("explain", *given, "WHERE temp > 35")["files_kept"] == 1
-        assert as_json("files", "temp > 35", *given)["files"] == [str(folder / "part-3.parquet")]
-        assert as_json("report", "--table=cli_table", "temp > 35")["files_kept"] == 1
+        assert as_json("files", *given, "temp > 35")["files"] == [str(folder / "part-3.parquet")]
+        assert as_json("report", *given, "temp > 35")["files_kept"] == 1
         assert [each["index"] for each in as_json("describe", *given)["indexes"]] == ["minmax(temp)"]
         assert as_json("refresh", *given)["read"] == 0
         assert as_json("verify", *given)["ok"]
