@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geoskip.cli.application import FAULT, command
-from geoskip.cli.completion import complete_columns, complete_kinds
 from geoskip.cli.datasets import Datasets, MetadataOptions, SparkOptions, distant, is_local
 from geoskip.cli.index_arguments import KINDS, index_of, parse_index
 from geoskip.cli.messages import in_commands
@@ -28,8 +27,7 @@ _INDEXES = "Indexes, each of a column or SQL expression (repeatable)"
 
 
 def _kind(name: str, help: str) -> Any:
-    option = typer.Option(f"--{name}", metavar="EXPR", help=f"{help}, as of {KINDS[name]!r}.", rich_help_panel=_INDEXES,
-                          autocompletion=complete_columns)  # fmt: skip
+    option = typer.Option(f"--{name}", metavar="EXPR", help=f"{help}, as of {KINDS[name]!r}.", rich_help_panel=_INDEXES)
     return Annotated[list[str], option]
 
 
@@ -50,7 +48,7 @@ class IndexOptions:
     index: Annotated[
         list[str],
         typer.Option(metavar="TEXT", help="An index of any kind, as str(index) writes it: 'prefix(path, length=20)'.",
-                     rich_help_panel=_INDEXES, autocompletion=complete_kinds),
+                     rich_help_panel=_INDEXES),
     ] = field(default_factory=list)  # fmt: skip
 
     def specifications(self) -> list[Index]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geoskip.cli.application import command
-from geoskip.cli.completion import complete_indexes
 from geoskip.cli.datasets import MetadataOptions, SparkOptions, is_local, store_of
 from geoskip.cli.output import Json, show_activity, show_json, show_table
 
@@ -26,9 +25,8 @@ _OF_METADATA = "A dataset, table:NAME, or the folder of the metadata."
 Indexed = Annotated[str, typer.Argument(metavar="PATH", help=_OF_METADATA)]
 Which = Annotated[
     list[str] | None,
-    typer.Argument(metavar="INDEX", help="As in 'minmax(temp)'; all if none is named.",
-                   autocompletion=complete_indexes),
-]  # fmt: skip
+    typer.Argument(metavar="INDEX", help="As in 'minmax(temp)'; all if none is named."),
+]
 
 
 @command("geoskip describe data/weather", "geoskip describe data/weather --json | jq '.indexes[].index'", panel="Look")

@@ -17,7 +17,6 @@ import pytest
 
 import geoskip
 from geoskip.cli import application
-from geoskip.cli.completion import complete_columns, complete_indexes, complete_kinds
 from geoskip.stores.keyring import KeyRing
 from tests.support.commands import as_json, printed, process, ran
 
@@ -311,35 +310,6 @@ def test_every_command_has_examples_and_the_help_the_exit_codes() -> None:
         name = command.name or getattr(command.callback, "__name__", "")
         assert command.help, name
         assert name == "mappings" or f"geoskip {name} " in (command.epilog or "") + " ", name
-
-
-def test_completion_knows_kinds_columns_and_indexes(data: Path) -> None:
-    assert ("prefix(", "prefix(path, length=20)") in complete_kinds("pre")
-    assert complete_kinds("nothing") == []
-    context: Any = type("Context", (), {"params": {"paths": ["data"]}, "args": []})
-    assert complete_columns(context, "te") == [("temp", "int64")]
-    assert complete_columns(context, "temp,ci") == [("temp,city", "string")]
-    assert complete_indexes(context, "") == []
-    geoskip.build(data, geoskip.MinMax("temp"))
-    assert complete_indexes(context, "min") == ["minmax(temp)"]
-    context.params = {"path": "nowhere"}
-    assert (complete_columns(context, "a"), complete_indexes(context, "a")) == ([], [])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "line",
-    [
-        "_GEOSKIP_COMPLETE=complete_bash COMP_WORDS='{}' COMP_CWORD=4",
-        "_GEOSKIP_COMPLETE=complete_zsh _TYPER_COMPLETE_ARGS='{}'",
-        "_GEOSKIP_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS='{}'",
-    ],
-)
-def test_shells_complete_columns(data: Path, line: str) -> None:
-    shown = process(
-        shell=f"{line.format('geoskip index data --minmax te')} {sys.executable} -m geoskip", cwd=data.parent
-    )
-    assert ("temp" in shown.stdout, "city" in shown.stdout, shown.stderr) == (True, False, "")
 
 
 @pytest.mark.usefixtures("data", "without_spark")
