@@ -150,18 +150,12 @@ def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: 
             return builder.either(arguments)
         case (("and_not" | "and_not_kleene"), (left, right)):
             return builder.both([left, builder.condition(right).negate()])
-        case "xor", (left, right):
-            return builder.differ(left, right)
-        case "if_else", (test, then, other):
-            return builder.choice(test, then, other, null_is_false=False)
         case "is_null", (child,):
             return builder.is_null(child, or_nan=not given or bool(given["nan_is_null"].as_py()))
         case "is_valid", (child,):
             return builder.is_null(child).negate()
         case "is_nan", (child,):
             return builder.is_nan(child)
-        case "is_finite", (child,):
-            return builder.is_finite(child)
         case "year", (child,):
             return builder.year(child)
         case "is_in", (child,):

@@ -18,12 +18,7 @@ from typing import Any
 from geoskip.engines.duckdb_scopes import READERS, Json, alias_of, fold_case
 
 _NOWHERE = (1 << 64) - 1
-BUILT_IN = frozenset(
-    (
-        *("contains", "date_trunc", "datetrunc", "ends_with", "isfinite", "isinf", "isnan"),
-        *("prefix", "starts_with", "suffix", "year"),
-    )
-)
+BUILT_IN = frozenset(("contains", "date_trunc", "datetrunc", "ends_with", "isnan", "starts_with", "year"))
 """DuckDB's own functions that conditions are translated with, beside operators and those named ``ST_``."""
 _FOLDED = BUILT_IN | frozenset(
     (

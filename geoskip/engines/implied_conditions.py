@@ -18,7 +18,6 @@ not known    unknown                              unknown
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -34,6 +33,7 @@ from geoskip.engines.constant_bounds import (
     is_nan,
     out_of_nanoseconds,
 )
+from geoskip.engines.time_texts import DAY, instant_of
 from geoskip.errors import UnknownColumnError
 from geoskip.predicates import (
     FALSE,
@@ -55,9 +55,6 @@ from geoskip.predicates import (
 from geoskip.sources.column_names import quote_if_needed
 from geoskip.types import SqlType, sql_type
 
-_LARGEST = 10_000
-"""Maximum number of vertices of a condition: XOR duplicates its operands."""
-
 
 @dataclass(frozen=True)
 class EngineCondition:
@@ -65,11 +62,10 @@ class EngineCondition:
 
     true: Predicate
     false: Predicate
-    size: int = 1
 
     def negate(self) -> EngineCondition:
         """Return the condition's negation."""
-        return EngineCondition(self.false, self.true, self.size)
+        return EngineCondition(self.false, self.true)
 
 
 @dataclass(frozen=True)
@@ -81,9 +77,11 @@ class Rounded:
 
 @dataclass(frozen=True)
 class YearOf:
-    """The year of a column of dates, or of timestamps without a zone."""
+    """The year of a column of dates or times."""
 
     column: Column
+    zone: str | None = None
+    """The time zone, for a column of instants."""
 
 
 @dataclass
@@ -144,41 +142,12 @@ class Builder:
     def both(self, parts: Iterable[object]) -> EngineCondition:
         """AND by Kleene's logic, or with null wherever an operand is null."""
         found = list(map(self.condition, parts))
-        return self._sized_condition(conjunction([c.true for c in found]), disjunction([c.false for c in found]), found)
+        return EngineCondition(conjunction([c.true for c in found]), disjunction([c.false for c in found]))
 
     def either(self, parts: Iterable[object]) -> EngineCondition:
         """OR by Kleene's logic, or with null wherever an operand is null."""
         found = list(map(self.condition, parts))
-        return self._sized_condition(disjunction([c.true for c in found]), conjunction([c.false for c in found]), found)
-
-    def differ(self, one: object, other: object) -> EngineCondition:
-        """XOR."""
-        a, b = self.condition(one), self.condition(other)
-        true = disjunction([conjunction([a.true, b.false]), conjunction([a.false, b.true])])
-        false = disjunction([conjunction([a.true, b.true]), conjunction([a.false, b.false])])
-        return self._sized_condition(true, false, (a, a, b, b))
-
-    def choice(self, test: object, then: object, other: object, *, null_is_false: bool) -> EngineCondition:
-        """Choose one of two conditions by a third.
-
-        Parameters
-        ----------
-        test, then, other
-            The condition that chooses, and the two conditions.
-        null_is_false
-            The result for a null test: ``other`` if True, null if False.
-        """
-        t, a, b = map(self.condition, (test, then, other))
-        not_taken = TRUE if null_is_false else t.false
-        true = disjunction([conjunction([t.true, a.true]), conjunction([not_taken, b.true])])
-        false = disjunction([conjunction([t.true, a.false]), conjunction([not_taken, b.false])])
-        return self._sized_condition(true, false, (t, t, a, b))
-
-    def _sized_condition(self, true: Predicate, false: Predicate, parts: Sequence[EngineCondition]) -> EngineCondition:
-        size = 1 + sum(part.size for part in parts)
-        if size > _LARGEST:
-            return self.unknown("a condition that becomes too large is not used", *parts)
-        return EngineCondition(true, false, size)
+        return EngineCondition(disjunction([c.true for c in found]), conjunction([c.false for c in found]))
 
     def is_null(self, part: object, *, or_nan: bool = False) -> EngineCondition:
         """Test a column for null, or with ``or_nan`` for null or NaN."""
@@ -197,20 +166,6 @@ class Builder:
             return EngineCondition(FALSE, Not(IsNull(part)))
         same = is_nan(part)
         return EngineCondition(same, Not(same))
-
-    def is_finite(self, part: object) -> EngineCondition:
-        """Test a column for finite numbers; the result for null is null."""
-        if not isinstance(part, Column) or not sql_type(part.type).is_floating:
-            return self.unknown(f"a test of {_describe(part)} for finite numbers is not used", part)
-        odd = (math.nan, math.inf, -math.inf)
-        return EngineCondition(Not(IsNull(part)), In(part, tuple(Literal(value, part.type) for value in odd)))
-
-    def is_infinite(self, part: object) -> EngineCondition:
-        """Test a column for infinity; the result for null is null."""
-        if not isinstance(part, Column) or not sql_type(part.type).is_floating:
-            return self.unknown(f"a test of {_describe(part)} for infinity is not used", part)
-        found = In(part, tuple(Literal(value, part.type) for value in (math.inf, -math.inf)))
-        return EngineCondition(found, Not(found))
 
     def text(self, part: object, kind: Callable[[Predicate, str], Predicate], text: object) -> EngineCondition:
         """Test a string column by bytes.
@@ -318,17 +273,15 @@ class Builder:
                 return EngineCondition(FALSE, FALSE)
             case (Rounded(column), Constant()):
                 return self.compare(op, column, right)
-            case (YearOf(column), Constant("integer", value)) if 1900 < value < 9999:
-                return self._year(op, column, int(value))
-            case Constant(), Column() | Rounded() | YearOf():
+            case (YearOf() as year, Constant("integer", value)) if 1900 < value < 9999:
+                return self._compare_year(op, year, int(value))
+            case Constant(), Column() | EngineCondition() | Rounded() | YearOf():
                 return self.compare(FLIPPED.get(op, op), right, left)
             case Column(_, kind), Column(_, other):
                 return self._columns(op, left, right, sql_type(kind), sql_type(other))
             case (EngineCondition() | Column(_, "boolean")) as part, Constant("boolean", value) if op in ("=", "!="):
                 found = self.condition(part)
                 return found if (op == "=") is value else found.negate()
-            case Constant("boolean"), EngineCondition() if op in ("=", "!="):
-                return self.compare(op, right, left)
             case Column(), Constant():
                 return self._unless_wrapped(left, self._with_constant(op, left, right))
             case (EngineCondition(Opaque(text)), _) | (_, EngineCondition(Opaque(text))):
@@ -341,20 +294,19 @@ class Builder:
             return YearOf(part)
         return self.unknown(f"the year of {_describe(part)} is not used", part)
 
-    def _year(self, op: str, column: Column, year: int) -> EngineCondition:
-        """Replace a comparison of years by one with the first instants of the year and of the next."""
-        kind, unit = ("date", 1) if column.type == "date" else ("time", 86_400_000_000)
-        first, following = (
-            Constant.number(kind, (dt.date(number, 1, 1) - dt.date(1970, 1, 1)).days * unit)
-            for number in (year, year + 1)
-        )
+    def _compare_year(self, op: str, of: YearOf, year: int) -> EngineCondition:
+        """Replace a comparison of years by one with the first moments of the year and of the next."""
+        days = [(dt.date(number, 1, 1) - dt.date(1970, 1, 1)).days for number in (year, year + 1)]
+        first, following = (moment(of.column, day * DAY, of.zone) for day in days)
+        if first is None or following is None:
+            return self.unknown(f"the year of {of.column} is not used: its start in the time zone is not known", of)
         match op:
             case "=" | "!=":
-                both = self.both([self.compare(">=", column, first), self.compare("<", column, following)])
+                both = self.both([self.compare(">=", of.column, first), self.compare("<", of.column, following)])
                 return both if op == "=" else both.negate()
             case "<" | ">=":
-                return self.compare(op, column, first)
-        return self.compare({"<=": "<", ">": ">="}[op], column, following)
+                return self.compare(op, of.column, first)
+        return self.compare({"<=": "<", ">": ">="}[op], of.column, following)
 
     def _with_constant(self, op: str, column: Column, constant: Constant) -> EngineCondition:
         pair = comparison(op, column, constant, self.engine)
@@ -367,16 +319,19 @@ class Builder:
         others = out_of_nanoseconds(column)
         return EngineCondition(disjunction([condition.true, others]), disjunction([condition.false, others]))
 
-    def equal_or_both_null(self, left: object, right: object) -> EngineCondition:
-        """``left <=> right``: never null; NaN equals NaN, as in polars."""
-        if isinstance(left, Constant):
-            left, right = right, left
+    def null_safe(self, same: EngineCondition, left: object, right: object) -> EngineCondition:
+        """``left <=> right``, never null, given the condition ``left = right``; NaN equals NaN in it."""
         match left, right:
             case Column(), Constant("null"):
                 return self.is_null(left)
-            case Column(), Constant():
-                found = self.compare("=", left, right)
-                return EngineCondition(found.true, disjunction([found.false, IsNull(left)]), found.size)
+            case Column(), Column():
+                nulls = [IsNull(left), IsNull(right)]
+                true, false = disjunction([same.true, conjunction(nulls)]), disjunction([same.false, *nulls])
+                return EngineCondition(true, false)
+            case Column(), _:
+                return EngineCondition(same.true, disjunction([same.false, IsNull(left)]))
+            case _, Column():
+                return self.null_safe(same, right, left)
         return self.unknown(f"{_describe(left)} <=> {_describe(right)} is not used", left, right)
 
     def _columns(self, op: str, left: Column, right: Column, kind: SqlType, other: SqlType) -> EngineCondition:
@@ -393,6 +348,14 @@ class Builder:
             return disjunction([compared(op, left, right), *(nans if negated else [])])
 
         return EngineCondition(holds(op, negated=op == "!="), holds(NEGATED[op], negated=op != "!="))
+
+
+def moment(column: Column, local: int, zone: str | None) -> Constant | None:
+    """A local midnight, in microseconds, as values of a column are compared with it; None if unknown."""
+    if column.type == "date":
+        return Constant.number("date", local // DAY)
+    instant = local if column.type == "timestamp_ntz" else instant_of(local, zone)
+    return None if instant is None else Constant.number("time", instant)
 
 
 def _columns_read(part: object) -> Iterable[str]:

@@ -9,7 +9,6 @@ How polars differs from Spark (:mod:`geoskip.engines.implied_conditions` has the
 
 * NaN is as in Spark: equal to itself, and above all other numbers. JSON has neither NaN nor infinity, except in sets.
 * ``is_in`` is null for null, unless ``nulls_equal=True``; for a value not in a set with null, it is false, not null.
-* ``when`` takes the other branch where its condition is null.
 * A literal is truncated to the unit of the timestamp column that it is compared with, and rounded for a 32-bit column.
 * Strings may be values of an enumeration, which are ordered by position. So comparisons by order are used only if the
   schema says that a column is ``String``.
@@ -34,14 +33,15 @@ from geoskip.predicates import Column, Contains, EndsWith, Predicate, StartsWith
 from geoskip.types import sql_type
 
 _COMPARISONS = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
-_ARITHMETIC = frozenset(
-    {"Plus", "Minus", "Multiply", "Divide", "TrueDivide", "RustDivide", "FloorDivide", "Modulus", "Remainder"}
+_UNUSED_OPERATORS = frozenset(
+    {"Plus", "Minus", "Multiply", "Divide", "TrueDivide", "RustDivide", "FloorDivide", "Modulus", "Remainder", "Xor"}
 )
 _ROW_BY_ROW = frozenset(
     f"{group}{name}"
     for group, names in {
         "": "Abs Ceil Coalesce FillNull Floor Negate Round",
         "BinaryExpr/": "Contains EndsWith Size StartsWith",
+        "Boolean/": "IsFinite IsInfinite",
         "StringExpr/": "Contains EndsWith Extract Head LenBytes LenChars Lowercase Replace Slice StartsWith StripChars "
         "StripPrefix StripSuffix Tail Uppercase",
         "StructExpr/": "FieldByName",
@@ -137,7 +137,7 @@ class _JsonExpression:
             case "Cast", {"expr": inner, "dtype": {"Literal": dtype}}:
                 return self._cast(self.visit(inner), dtype)
             case "Ternary", {"predicate": test, "truthy": then, "falsy": other}:
-                return self.builder.choice(*map(self.visit, (test, then, other)), null_is_false=True)
+                return self.builder.unknown("when of polars is not used", *map(self.visit, (test, then, other)))
             case "Function", {"input": arguments, "function": function}:
                 return self._function(function, arguments)
         raise _NotRowByRow(f"an expression of polars with {kind} is not used: it may look at more than one row")
@@ -156,15 +156,12 @@ class _JsonExpression:
                 return builder.both([left, right])
             case "Or" | "LogicalOr":
                 return builder.either([left, right])
-            case "Xor":
-                return builder.differ(left, right)
-            case "EqValidity":
-                return builder.equal_or_both_null(left, right)
-            case "NotEqValidity":
-                return builder.equal_or_both_null(left, right).negate()
+            case "EqValidity" | "NotEqValidity":
+                same = builder.null_safe(builder.compare("=", left, right), left, right)
+                return same if op == "EqValidity" else same.negate()
         if op in _COMPARISONS:
             return builder.compare(_COMPARISONS[op], left, right)
-        if op in _ARITHMETIC:
+        if op in _UNUSED_OPERATORS:
             return builder.unknown(f"{op} of polars is not used", left, right)
         raise _NotRowByRow(f"an expression of polars with the operator {op} is not used")
 
@@ -187,10 +184,6 @@ class _JsonExpression:
                 return builder.is_nan(part)
             case {"Boolean": "IsNotNan"}, [part]:
                 return builder.is_nan(part).negate()
-            case {"Boolean": "IsFinite"}, [part]:
-                return builder.is_finite(part)
-            case {"Boolean": "IsInfinite"}, [part]:
-                return builder.is_infinite(part)
             case {"Boolean": {"IsBetween": {"closed": closed}}}, [part, low, high]:
                 above, below = _CLOSED[closed]
                 return builder.both([builder.compare(above, part, low), builder.compare(below, part, high)])

@@ -16,13 +16,14 @@ from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.constant_bounds import Constant, Engine
 from geoskip.engines.duckdb_scopes import fold_case
 from geoskip.engines.extras import require_package
-from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
-from geoskip.engines.sql_parser import QUOTES, quoting_hint
+from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded, YearOf
 from geoskip.engines.time_texts import UNITS, SqlTime, instant_of, is_utc, time_of
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.types import sql_type
 
+QUOTES = {"spark": "`", "duckdb": '"'}
+"""The mark around names, by dialect."""
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _EXACT = {"float": (1 << 24, 10), "double": (1 << 53, 22)}
 """Digits and power of ten up to which every engine makes the same float of a decimal: the nearest one."""
@@ -30,14 +31,26 @@ _TYPES = {
     "DATE": "date", "TIMESTAMP": "timestamp", "DATETIME": "timestamp_ntz", "TIMESTAMPNTZ": "timestamp_ntz",
     "TIMESTAMPTZ": "timestamptz", "TIMESTAMPLTZ": "timestamptz", "DOUBLE": "double", "FLOAT": "float", "INT": "int",
     "BIGINT": "bigint", "SMALLINT": "smallint", "TINYINT": "tinyint", "TEXT": "string", "VARCHAR": "string",
-    "BOOLEAN": "boolean", "VARBINARY": "binary", "GEOMETRY": "geometry",
+    "BOOLEAN": "boolean", "GEOMETRY": "geometry",
 }  # fmt: skip
 """Spark's names of types by sqlglot's."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?|-?inf(inity)?", re.IGNORECASE | re.ASCII)
 _MINUTE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
-_BYTES = re.compile(r"(\\x[0-9A-Fa-f]{2})+")
 _VALUES = ("Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "Neg", "DPipe", "Literal")
 """sqlglot's names of what is never TRUE or FALSE in Spark."""
+
+
+def quoting_hint(text: str, names: Sequence[str], dialect: str) -> str:
+    """Return how to write a column whose name needs quotes and stands in a text without, or "".
+
+    >>> quoting_hint("first name = 'x'", ["name", "first name"], "spark")
+    '; write `first name` for the column first name'
+    """
+    mark = QUOTES[dialect]
+    for name in names:
+        if not name.isidentifier() and name in text and mark + name not in text:
+            return f"; write {mark}{name}{mark} for the column {name}"
+    return ""
 
 
 def _classes(name: str) -> tuple[type, ...]:
@@ -55,14 +68,13 @@ def _kind_of(value: object) -> str:
 
 @dataclass(frozen=True)
 class StartOfUnit:
-    """The start of the calendar unit that a column's time lies in; its number for years.
+    """The start of the calendar unit that a column's time lies in.
 
     ``through_instants``: local times and days become instants of the session's zone first.
     """
 
     column: Column
     unit: str
-    is_number: bool = False
     through_instants: bool = False
 
 
@@ -246,10 +258,6 @@ class SqlOperands:
                 return Constant("float", float(text))
             case TextLiteral("t" | "f" | "true" | "false" as text), "boolean":
                 return Constant("boolean", text.startswith("t"))
-            case TextLiteral(text), "binary" if text.isascii() and "\\" not in text:
-                return Constant("binary", text.encode())
-            case TextLiteral(text), "binary" if _BYTES.fullmatch(text):
-                return Constant("binary", bytes.fromhex(text.replace("\\x", "")))
             case TextLiteral(text), "geometry" if self.dialect == "duckdb":
                 return spatial_call("st_geomfromtext", (Literal(text, "string"),), self.dialect) or UNKNOWN
             case Constant("integer" | "decimal" | "float"), "double":
@@ -317,11 +325,14 @@ class SqlOperands:
         return UNKNOWN
 
     def _of_year(self, node: Any) -> object:
-        inner = node.this.this if type(node.this).__name__ == "TsOrDsToDate" else node.this
-        return self._unit_start(inner, "year", is_number=True)
+        return self._year(node.this.this if type(node.this).__name__ == "TsOrDsToDate" else node.this)
 
     def _of_extract(self, node: Any) -> object:
-        return self._unit_start(node.expression, node.this.name.lower(), is_number=True)
+        return self._year(node.expression) if node.this.name.lower() == "year" else UNKNOWN
+
+    def _year(self, node: Any) -> object:
+        part = self.operand(node)
+        return YearOf(part, self.zone) if isinstance(part, Column) and part.type in _TIMES else UNKNOWN
 
     def _of_timestamptrunc(self, node: Any) -> object:
         unit = node.args.get("unit")
@@ -335,11 +346,11 @@ class SqlOperands:
             return UNKNOWN
         return self._unit_start(node.this, unit.name.lower())
 
-    def _unit_start(self, inner: Any, unit: str, *, is_number: bool = False, through_instants: bool = False) -> object:
+    def _unit_start(self, inner: Any, unit: str, *, through_instants: bool = False) -> object:
         part = self.operand(inner)
-        known = unit == "year" if is_number else unit in UNITS
-        usable = isinstance(part, Column) and part.type in _TIMES and known
-        return StartOfUnit(part, unit, is_number, through_instants) if usable and isinstance(part, Column) else UNKNOWN
+        if isinstance(part, Column) and part.type in _TIMES and unit in UNITS:
+            return StartOfUnit(part, unit, through_instants)
+        return UNKNOWN
 
     def _spatial(self, node: Any) -> Call | None:
         """A call of a spatial function over columns and constants; None for any other node."""

@@ -21,7 +21,7 @@ days and times              only ``2024-02-29`` and ``2024-02-29 12:30:00`` in t
                             skipped nor repeated, nor before 1970 in a zone with an offset
 division, casts of texts    not used: they fail, are NULL or round in one and not in the other
 sums                        of whole numbers: an overflow is an error in DuckDB, and may wrap around in Spark
-operators                   a comparison within a comparison is used only in parentheses: precedence differs
+operators                   a comparison within a comparison is not used: precedence differs
 =========================== ============================================================================================
 """
 
@@ -33,12 +33,19 @@ from math import ulp
 from typing import Any
 
 from geoskip.engines.agreed_functions import CATALYST
-from geoskip.engines.constant_bounds import NEGATED, Constant, compared, conjunction, disjunction
+from geoskip.engines.constant_bounds import NEGATED, Constant, compared, disjunction
 from geoskip.engines.extras import require_package
-from geoskip.engines.implied_conditions import EngineCondition, Rounded
-from geoskip.engines.sql_operands import ColumnSum, DecimalLiteral, SqlOperands, StartOfUnit, TextLiteral
-from geoskip.engines.sql_parser import COMPARISONS, CONDITIONS, has_only, is_condition, parse_condition
-from geoskip.engines.time_texts import DAY, SqlTime, instant_of, is_utc, starts, time_of
+from geoskip.engines.implied_conditions import EngineCondition, Rounded, YearOf, moment
+from geoskip.engines.sql_operands import (
+    QUOTES,
+    ColumnSum,
+    DecimalLiteral,
+    SqlOperands,
+    StartOfUnit,
+    TextLiteral,
+    quoting_hint,
+)
+from geoskip.engines.time_texts import SqlTime, is_utc, starts
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import (
     FALSE,
@@ -55,14 +62,21 @@ from geoskip.predicates import (
     Opaque,
     Predicate,
     StartsWith,
-    walk,
 )
 from geoskip.report import shorten
 from geoskip.types import sql_type
 
 _CONSTANTS = (Constant, TextLiteral, SqlTime)
-_TEXTS = {"prefix": StartsWith, "suffix": EndsWith}
-"""Tests of texts that only DuckDB has, by name."""
+_COMPARISONS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+"""The comparisons by sqlglot's names, as are the others."""
+_SIDES = ("this", "expression", "negate")
+_CONDITIONS = frozenset(
+    (
+        *("Between", "Contains", "EndsWith", "Escape", "In", "Is", "IsNan", "Like"),
+        *("NullSafeEQ", "NullSafeNEQ", "StartsWith"),
+    )
+)
+"""Other nodes that are TRUE, FALSE or NULL."""
 _WHOLE = 1 << 53
 """Below this, whole numbers are exact as doubles."""
 _SINGLE = 1 << 29
@@ -113,6 +127,28 @@ def predicate_of_sql(
     return found.true, translator.builder.reasons
 
 
+def parse_condition(text: str, dialect: str, names: Sequence[str] = ()) -> Any:
+    """Parse a condition; raises InvalidSpecificationError with the position of what is wrong."""
+    if dialect not in QUOTES:
+        raise InvalidSpecificationError(f"dialect= is one of {', '.join(QUOTES)}, got {dialect!r}")
+    sqlglot = require_package("sqlglot", "a condition in SQL")
+    try:
+        return sqlglot.parse_one(text, read=dialect, into=sqlglot.exp.Condition)
+    except sqlglot.errors.SqlglotError as error:
+        places = getattr(error, "errors", None) or [{}]
+        where, near = places[0], str(places[0].get("highlight") or "")
+        position = f" at line {where['line']}, column {where['col']}, near {near!r}" if near else ""
+        hint = quoting_hint(text, names, dialect) or "; write what stands after WHERE"
+        raise InvalidSpecificationError(f"{text!r} is no condition in the dialect {dialect}{position}{hint}") from None
+    except RecursionError:
+        raise InvalidSpecificationError("the condition is nested too deep to be parsed; split it") from None
+
+
+def has_only(node: Any, *names: str) -> bool:
+    """True where a node has no further settings, which a newer parser may add."""
+    return all(name in names or not value for name, value in node.args.items())
+
+
 class SqlTranslator(SqlOperands):
     """Translator of the nodes of one parsed condition."""
 
@@ -128,15 +164,9 @@ class SqlTranslator(SqlOperands):
         if kind == "Not":
             return self.condition(node.this).negate()
         handler: Callable[[Any], EngineCondition] | None = getattr(self, f"_{kind.lower()}", None)
-        if kind in COMPARISONS and has_only(node, "this", "expression"):
-            left, right = self.operand(node.this), self.operand(node.expression)
-            for inner, other in ((node.this, right), (node.expression, left)):
-                match other:
-                    case Constant("boolean", value) if kind in ("EQ", "NEQ") and is_condition(inner):
-                        found = self.condition(inner)
-                        return found if value is (kind == "EQ") else found.negate()
-            return self.compare(COMPARISONS[kind], left, right, node)
-        if kind in CONDITIONS and handler is not None:
+        if kind in _COMPARISONS and has_only(node, "this", "expression"):
+            return self.compare(_COMPARISONS[kind], self.operand(node.this), self.operand(node.expression), node)
+        if kind in _CONDITIONS and handler is not None:
             return handler(node)
         if kind in ("Column", "Boolean", "Null", "Cast"):
             part = self.operand(node)
@@ -153,54 +183,16 @@ class SqlTranslator(SqlOperands):
         opaque = Opaque(shown)
         return EngineCondition(opaque, opaque)
 
-    def _is(self, node: Any) -> EngineCondition:
-        negated = bool(node.args.get("negate"))
-        part, value = node.this, type(node.expression).__name__
-        if not has_only(node, "this", "expression", "negate"):
-            return self.not_used(node)
-        if value == "Null":
-            subject = self.operand(part)
-            if isinstance(subject, Column):
-                found = self.builder.is_null(subject)
-            elif type(part).__name__ == "Paren" and type(part.this).__name__ in CONDITIONS | COMPARISONS.keys():
-                inner = self.condition(part)
-                null = self._null_of(inner, part)
-                found = EngineCondition(null, disjunction([inner.true, inner.false]), inner.size)
-            else:
-                return self.not_used(node)
-        elif value == "Boolean" and type(part).__name__ in ("Paren", "Column"):
-            inner = self.condition(part)
-            holds = inner if node.expression.this else inner.negate()
-            found = EngineCondition(holds.true, disjunction([holds.false, self._null_of(inner, part)]), inner.size)
-        else:
-            return self.not_used(node)
-        return found.negate() if negated else found
-
-    def _null_of(self, inner: EngineCondition, node: Any) -> Predicate:
-        """Return what holds where a condition is NULL: one of its columns is, if it has no NULL itself."""
-        vertices = [*walk(inner.true), *walk(inner.false)]
-        columns = dict.fromkeys(vertex for vertex in vertices if isinstance(vertex, Column))
-        null = require_package("sqlglot", "a condition in SQL").exp.Null
-        if not columns or node.find(null) or any(isinstance(vertex, Opaque | Call) for vertex in vertices):
-            return self.not_used(node).true
-        return disjunction([IsNull(column) for column in columns])
-
     def _nullsafeeq(self, node: Any) -> EngineCondition:
         left, right = self.operand(node.this), self.operand(node.expression)
-        if not has_only(node, "this", "expression"):
-            return self.not_used(node)
         if isinstance(left, _CONSTANTS):
             left, right = right, left
-        if not isinstance(left, Column):
+        if not (isinstance(left, Column) and has_only(node, *_SIDES)):
             return self.not_used(node)
-        if isinstance(right, Constant) and right.kind == "null":
-            return self.builder.is_null(left)
-        same = self.compare("=", left, right, node)
-        if isinstance(right, Column):
-            nulls = conjunction([IsNull(left), IsNull(right)])
-            one_null = disjunction([IsNull(left), IsNull(right)])
-            return EngineCondition(disjunction([same.true, nulls]), disjunction([same.false, one_null]), same.size)
-        return EngineCondition(same.true, disjunction([same.false, IsNull(left)]), same.size)
+        found = self.builder.null_safe(self.compare("=", left, right, node), left, right)
+        return found.negate() if node.args.get("negate") else found
+
+    _is = _nullsafeeq
 
     def _nullsafeneq(self, node: Any) -> EngineCondition:
         return self._nullsafeeq(node).negate()
@@ -232,39 +224,21 @@ class SqlTranslator(SqlOperands):
             return self.not_used(node)
         return self.builder.either([self.compare("=", part, value, node) for value in values])
 
-    def _like(self, node: Any, escape: str | None = None) -> EngineCondition:
+    def _like(self, node: Any) -> EngineCondition:
         negated = bool(node.args.get("negate"))
         part, pattern = self.operand(node.this), self.operand(node.expression)
-        if not (isinstance(part, Column) and isinstance(pattern, TextLiteral) and has_only(node, *_LIKE_ARGUMENTS)):
+        if not (isinstance(part, Column) and isinstance(pattern, TextLiteral) and has_only(node, *_SIDES)):
             return self.not_used(node)
-        if escape is None or escape not in pattern.text:
-            found = self.builder.like(part, pattern.text, Like)
-        else:
-            found = self._like_with_escape(part, pattern.text, escape)
+        found = self.builder.like(part, pattern.text, Like)
         return found.negate() if negated else found
 
-    def _like_with_escape(self, part: Column, pattern: str, escape: str) -> EngineCondition:
-        """LIKE with a pattern in which some signs are escaped."""
-        plain, place = "", 0
-        while place < len(pattern):
-            if pattern[place] == escape:
-                place += 1
-                if place == len(pattern) or pattern[place] not in ("%", "_", escape):
-                    return self.unknown(f"the pattern {pattern!r} is not used: {escape} escapes no wildcard", part)
-                plain += pattern[place]
-            else:
-                plain += "*" if pattern[place] in "%_" else pattern[place]
-            place += 1
-        found = self.builder.text(part, lambda column, text: Like(column, text, escape), pattern)
-        prefix = plain.partition("*")[0]
-        if isinstance(found.true, Like) and prefix:
-            return EngineCondition(conjunction([StartsWith(part, prefix), found.true]), Not(IsNull(part)))
-        return EngineCondition(found.true, found.false if isinstance(found.true, Like) else found.true)
-
     def _escape(self, node: Any) -> EngineCondition:
+        """LIKE with an escape sign, if the pattern has none to escape."""
         sign = self.operand(node.expression)
         if type(node.this).__name__ == "Like" and isinstance(sign, TextLiteral) and len(sign.text) == 1:
-            return self._like(node.this, sign.text)
+            pattern = self.operand(node.this.expression)
+            if isinstance(pattern, TextLiteral) and sign.text not in pattern.text:
+                return self._like(node.this)
         return self.not_used(node)
 
     def _starts(self, node: Any) -> EngineCondition:
@@ -282,19 +256,6 @@ class SqlTranslator(SqlOperands):
         if self.dialect == "spark" and isinstance(part, Column):  # FALSE of NULL
             return EngineCondition(found.true, disjunction([found.false, IsNull(part)]))
         return found
-
-    def _isinf(self, node: Any) -> EngineCondition:
-        return self.builder.is_infinite(self.operand(node.this)) if self.dialect == "duckdb" else self.not_used(node)
-
-    def _anonymous(self, node: Any) -> EngineCondition:
-        """A function that sqlglot has no class for."""
-        name = str(node.this).lower() if self.dialect == "duckdb" else ""
-        match name, [self.operand(part) for part in node.expressions]:
-            case (("prefix" | "suffix"), [Column() as part, TextLiteral(text)]):
-                return self.builder.text(part, _TEXTS[name], text)
-            case "isfinite", [part]:
-                return self.builder.is_finite(part)
-        return self._spatial_condition(node)
 
     def _spatial_condition(self, node: Any) -> EngineCondition:
         found = self._spatial(node)
@@ -332,7 +293,7 @@ class SqlTranslator(SqlOperands):
                     return self.builder.compare(op, part, right if kind == "integer" else value)
                 if isinstance(right, DecimalLiteral):
                     return self._compare_near(op, part, float(right.value))
-            case Column(), Column():
+            case (Column(), Column()) | (YearOf(), Constant()):
                 return self.builder.compare(op, left, right)
             case StartOfUnit() as part, Constant() | TextLiteral() | SqlTime():
                 return self._compare_start(op, part, right, node)
@@ -351,15 +312,13 @@ class SqlTranslator(SqlOperands):
         compare = self.builder.compare
         if op in ("=", "!="):
             near = self.builder.both([compare(">=", part, low), compare("<=", part, high)])
-            same = EngineCondition(near.true, Not(IsNull(column)), near.size)
+            same = EngineCondition(near.true, Not(IsNull(column)))
             return same if op == "=" else same.negate()
         least, most = (high, low) if op in ("<", "<=") else (low, high)
         return EngineCondition(compare(op, part, least).true, compare(op, part, most).false)
 
     def _compare_start(self, op: str, part: StartOfUnit, value: object, node: Any) -> EngineCondition:
         """Compare the start of a calendar unit with a constant, by the times that lie in such units."""
-        if part.is_number:
-            return self._compare_year(op, part, value, node)
         time = self.time_of(value.text) if isinstance(value, TextLiteral) else value
         if (
             not isinstance(time, SqlTime)
@@ -372,13 +331,6 @@ class SqlTranslator(SqlOperands):
         found = starts(part.unit, time.microseconds)
         return self.not_used(node) if found is None else self._decide(op, part.column, time.microseconds, *found, node)
 
-    def _compare_year(self, op: str, part: StartOfUnit, value: object, node: Any) -> EngineCondition:
-        match value:
-            case Constant("integer", number) if 1900 < number < 9000:
-                first, following = (_year_start(int(number) + more) for more in (0, 1))
-                return self._decide(op, part.column, first, first, following, node)
-        return self.not_used(node)
-
     def _decide(self, op: str, column: Column, value: int, first: int, following: int, node: Any) -> EngineCondition:
         """Compare the start of the unit of a column with a local time.
 
@@ -389,10 +341,9 @@ class SqlTranslator(SqlOperands):
         value, first, following
             The time, the start of the unit that holds it, and the start of the unit after it.
         """
-        ends = [self._bound(column, place) for place in (first, following)]
-        if any(end is None for end in ends):
+        begin, end = (moment(column, place, self.zone) for place in (first, following))
+        if begin is None or end is None:
             return self.not_used(node)
-        begin, end = (end for end in ends if end is not None)
         at_start = value == first
         least = begin if at_start else end  # the first start that is not before the value
         # DuckDB takes date_trunc('month', d) <> DATE '2024-03-31' for true of a NULL too, since no month begins there
@@ -416,15 +367,6 @@ class SqlTranslator(SqlOperands):
 
         return holds(op)
 
-    def _bound(self, column: Column, local: int) -> Constant | None:
-        """The first moment of a unit, as a column's values are compared with it."""
-        if column.type == "date":
-            return Constant.number("date", local // DAY)
-        if column.type == "timestamp_ntz":
-            return Constant.number("time", local)
-        instant = instant_of(local, self.zone)
-        return None if instant is None else Constant.number("time", instant)
-
     def _compare_sum(self, op: str, column: Column, by: int, value: int) -> EngineCondition:
         if self.dialect == "duckdb":
             return self.builder.compare(op, column, Constant.number("integer", value - by))
@@ -437,11 +379,3 @@ class SqlTranslator(SqlOperands):
         if literal.type != kind:
             return self.unknown(f"{column} + {by} is not used: it is compared with a larger type")
         return EngineCondition(compared(op, total, literal), compared(NEGATED[op], total, literal))
-
-
-_LIKE_ARGUMENTS = ("this", "expression", "negate")
-
-
-def _year_start(year: int) -> int:
-    found = time_of(f"{year}-01-01")
-    return 0 if found is None else found.microseconds

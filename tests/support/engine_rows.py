@@ -3,8 +3,7 @@
 The rows exist as Arrow columns, for the engine, and as physical values, for the oracle of Spark's evaluation
 (:mod:`tests.support.evaluator`). A condition is a tuple that each engine's test converts to the engine's own form: its
 first member is ``compare``, ``isin``, ``null``, ``nan``, ``year``, ``text``, ``compare_columns`` or ``column``,
-followed by names of columns, operators and values, or ``not``, ``and``, ``or``, ``xor`` or ``choice``, followed by
-conditions.
+followed by names of columns, operators and values, or ``not``, ``and`` or ``or``, followed by conditions.
 """
 
 from __future__ import annotations
@@ -198,8 +197,7 @@ def conditions(
         leaves,
         lambda inner: st.one_of(
             st.tuples(st.just("not"), inner),
-            st.tuples(st.sampled_from(["and", "or", "xor"]), inner, inner),
-            st.tuples(st.just("choice"), inner, inner, inner),
+            st.tuples(st.sampled_from(["and", "or"]), inner, inner),
         ),
         max_leaves=4,
     )

@@ -57,10 +57,6 @@ def rendered(condition: tuple[Any, ...]) -> pc.Expression:
             return rendered(left) & rendered(right)
         case "or", left, right:
             return rendered(left) | rendered(right)
-        case "xor", left, right:
-            return pc.xor(rendered(left), rendered(right))
-        case "choice", test, then, other:
-            return pc.if_else(rendered(test), rendered(then), rendered(other))
     raise AssertionError(condition)
 
 
@@ -91,7 +87,7 @@ def test_a_row_that_arrow_finds_is_never_lost() -> None:
         seen["found"] += 2 * sum(answer is True for answer in found)
 
     check()
-    assert seen["kept"] < 0.6 * seen["rows"], seen
+    assert seen["kept"] < 1.4 * seen["found"], seen
     assert seen["found"] > 0.2 * seen["rows"], seen
     assert seen["refused"] < 20 * seen["rows"] / len(ROWS), seen
 
@@ -147,7 +143,6 @@ NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
         (~F("b"), "NOT b"),
         (F("b") == False, "NOT b"),  # noqa: E712
         ((F("a") > 5) == True, "a > 5"),  # noqa: E712
-        (pc.if_else(F("b"), F("a") > 1, F("a") > 5), "((b AND a > 1) OR (NOT b AND a > 5))"),
         (~(F("s") < F("s")), "s >= s"),
         (~(F("a") < F("a")), "a >= a"),
         (pc.match_like(F("s"), "a%"), "s LIKE 'a%'"),
@@ -168,6 +163,8 @@ def test_translation(expression: pc.Expression, text: str) -> None:
     ("expression", "reason"),
     [
         (F("a") + 1 > 5, "add_checked of Arrow is not used"),
+        (pc.xor(F("b"), F("a") > 5), "xor of Arrow is not used"),
+        (pc.if_else(F("b"), F("a") > 1, F("a") > 5), "if_else of Arrow is not used"),
         (pc.year(F("us")) == 2024, "the year of us is not used"),
         (pc.year(F("day")) == 1800, "the year of day = 1800 is not used"),
         (F("nothing") > 5, "nothing is no column with a known type"),
@@ -193,12 +190,6 @@ def test_a_part_that_is_not_understood_leaves_the_others() -> None:
     predicate, reasons = predicate_of_arrow((F("a") > 5) & (F("a") + 1 > 5), TYPES)
     assert str(predicate) == "(a > 5 AND add_checked of Arrow)"
     assert len(reasons) == 1
-
-
-def test_a_long_chain_of_xor_is_left_out_before_it_doubles_too_often() -> None:
-    predicate, reasons = predicate_of_arrow(reduce(pc.xor, [F("b")] * 30), TYPES)
-    assert reasons == ["a condition that becomes too large is not used"]
-    assert len(str(predicate)) < 1_000_000
 
 
 def test_nanoseconds_are_cut_as_spark_cuts_them() -> None:

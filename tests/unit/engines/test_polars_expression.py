@@ -67,10 +67,6 @@ def rendered(condition: tuple[Any, ...]) -> pl.Expr:
             return rendered(left) & rendered(right)
         case "or", left, right:
             return rendered(left) | rendered(right)
-        case "xor", left, right:
-            return rendered(left) ^ rendered(right)
-        case "choice", test, then, other:
-            return pl.when(rendered(test)).then(rendered(then)).otherwise(rendered(other))
     raise AssertionError(condition)
 
 
@@ -116,7 +112,7 @@ def test_a_row_that_polars_finds_is_never_lost() -> None:
                 seen["found"] += sum(answer is True for answer in found)
 
     check()
-    assert seen["kept"] < 0.6 * seen["rows"], seen
+    assert seen["kept"] < 1.4 * seen["found"], seen
     assert seen["found"] > 0.2 * seen["rows"], seen
     assert seen["refused"] < 4 * seen["rows"] / len(ROWS), seen
 
@@ -147,6 +143,7 @@ NOON = dt.datetime(2024, 2, 29, 12)
         (F("a").is_between(1, 5, closed="left"), "(a >= 1 AND a < 5)"),
         (F("a").eq_missing(None), "a IS NULL"),
         (F("a").ne_missing(5), "(a <> 5 OR a IS NULL)"),
+        (F("a").ne_missing(F("c")), "(a <> c OR a IS NULL OR c IS NULL)"),
         (F("a") == pl.lit(None), "False"),
         (F("d") == Decimal("1.50"), "d = 1.50"),
         (F("ms") > NOON, "ms >= TIMESTAMP_NTZ '2024-02-29 12:00:00'"),
@@ -163,12 +160,9 @@ NOON = dt.datetime(2024, 2, 29, 12)
         (F("day").dt.year() != 2024, "(day < DATE '2024-01-01' OR day >= DATE '2025-01-01')"),
         (F("st.y") == 5, "st.y = 5"),
         (F("b") == True, "b"),  # noqa: E712
-        (pl.when(F("b")).then(F("a") > 1).otherwise(F("a") > 5), "((b AND a > 1) OR a > 5)"),
         (pl.all_horizontal(F("b"), F("a") > 1), "(b AND a > 1)"),
         (F("b").fill_null(False), "b"),
         (F("b").is_in([True]), "b"),
-        (F("x").is_infinite(), "x IN (inf, -inf)"),
-        (~F("x").is_finite(), "x IN (nan, inf, -inf)"),
         (F("x").is_not_nan(), "x <> nan"),
         (F("s").str.starts_with("a"), "s LIKE 'a%'"),
         (F("s").str.contains("a.", literal=True), "s LIKE '%a.%'"),
@@ -185,6 +179,9 @@ def test_translation(expression: pl.Expr, text: str) -> None:
     ("expression", "reason"),
     [
         (F("a") + 1 > 5, "Plus of polars is not used"),
+        (F("b") ^ (F("a") > 1), "Xor of polars is not used"),
+        (pl.when(F("b")).then(F("a") > 1).otherwise(F("a") > 5), "when of polars is not used"),
+        (F("x").is_infinite(), "Boolean/IsInfinite of polars is not used"),
         (F("nothing") > 5, "nothing is no column with a known type"),
         (F("x") == INF, "NaN and infinity are not used"),
         (F("s") > "a", "or an enumeration, which has another order"),

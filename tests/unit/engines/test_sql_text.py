@@ -108,10 +108,6 @@ def rendered(condition: tuple[Any, ...], dialect: str, typed: bool = True) -> st
             return f"NOT ({inner(part)})"
         case "and" | "or" as word, left, right:
             return f"({inner(left)}) {word.upper()} ({inner(right)})"
-        case "xor", left, right:
-            return f"({inner(left)}) IS NOT {'TRUE' if typed else 'FALSE'} AND ({inner(right)}) IS NULL"
-        case "choice", test, then, other:
-            return f"CASE WHEN {inner(test)} THEN {inner(then)} ELSE {inner(other)} END"
     raise AssertionError(condition)
 
 
@@ -236,13 +232,15 @@ def test_a_row_that_spark_finds_is_never_lost() -> None:
 
 UNUSED = "not used"
 UNUSED_IN_BOTH = (
-    "(a > NULL) IS NULL", "a = (b IS NULL)", r"s LIKE 'a\%'", "s LIKE 'a!b' ESCAPE '!'", "s ILIKE 'a%'",
+    "(a > NULL) IS NULL", "a = (b IS NULL)", r"s LIKE 'a\%'", "s LIKE 'a!%%' ESCAPE '!'", "s ILIKE 'a%'",
     "s COLLATE NOCASE = 'a'", "a = '5.5'", "s > 5", "a / 2 = 1", "CAST(s AS INT) = 1", "CAST(x AS INT) = 1",
     "day > '2024-2-9'", "day > '2024-02-29 12:00:00'", "day < DATE '2024-01-01' + INTERVAL 3 HOURS",
     "day > current_date", "year(day) < 1500", "date_trunc('month', ts) = DATE '2024-02-01'",
     "ts > TIMESTAMP '2024-02-29 12:00:00'", "a IN (1, 2e0)", "CAST(a AS DOUBLE) = 9007199254740992",
     "CAST(a AS DOUBLE) = CAST('a' AS BLOB)", "x = CAST('0x1' AS DOUBLE)", "CAST(a AS BOOLEAN)",
-    r"g = CAST('a\b' AS BLOB)", "a = 5 = TRUE", "(a + 1) = TRUE", "main.isnan(x)", "a IN (SELECT 1)", "rand() < 0.5",
+    "g = CAST('a' AS BLOB)", "CASE WHEN b THEN a = 1 ELSE a = 5 END", "a = 5 = TRUE", "(a = 5) = FALSE",
+    "(a + 1) = TRUE", "(a > 5) IS NOT TRUE", "a = 1 IS NULL",
+    "prefix(s, 'a')", "isinf(x)", "main.isnan(x)", "a IN (SELECT 1)", "rand() < 0.5",
 )  # fmt: skip
 
 
@@ -254,12 +252,12 @@ UNUSED_IN_BOTH = (
         ("a NOT IN (1, NULL)", "False", "False"),
         ("a IS NOT DISTINCT FROM 5", "a = 5", "a = 5"),
         ("a IS DISTINCT FROM 5", "(a <> 5 OR a IS NULL)", "(a <> 5 OR a IS NULL)"),
-        ("(a > 5) IS NOT TRUE", "(a <= 5 OR a IS NULL)", "(a <= 5 OR a IS NULL)"),
-        ("a = 1 IS NULL", "a IS NULL", "a IS NULL"),
+        ("b IS NOT TRUE", "(NOT b OR b IS NULL)", "(NOT b OR b IS NULL)"),
+        ("a IS NOT NULL", "a IS NOT NULL", "a IS NOT NULL"),
         ("s = 'it''s'", UNUSED, "s = 'it's'"),
         (r"s = 'a\b'", UNUSED, r"s = 'a\b'"),
         ("s LIKE 'a%'", "s LIKE 'a%'", "s LIKE 'a%'"),
-        ("s LIKE 'a!%%' ESCAPE '!'", "(s LIKE 'a%%' AND s LIKE 'a!%%')", "(s LIKE 'a%%' AND s LIKE 'a!%%')"),
+        ("s LIKE 'a%' ESCAPE '!'", "s LIKE 'a%'", "s LIKE 'a%'"),
         ("f > 0.1", "f >= 0.10000000149011612", "f >= 0.10000000149011612"),
         ("x > 96.21428571428571", "x > 96.21428571428565", "x > 96.21428571428565"),
         ("a + 1 > 5", "(a + 1) > 5", "a > 4"),
@@ -303,14 +301,6 @@ UNUSED_IN_BOTH = (
         ("s = CAST('a' AS VARCHAR)", "s = 'a'", "s = 'a'"),
         ("b = CAST('f' AS BOOLEAN)", "NOT b", "NOT b"),
         ("CAST(b AS BOOLEAN) IS DISTINCT FROM TRUE", "(NOT b OR b IS NULL)", "(NOT b OR b IS NULL)"),
-        ("g = CAST('a' AS BLOB)", "g = X'61'", "g = X'61'"),
-        (r"g = CAST('\xFF' AS BLOB)", UNUSED, "g = X'FF'"),
-        ("(a = 5) = FALSE", "a <> 5", "a <> 5"),
-        ("isnan(x) <> TRUE", "(x <> nan OR x IS NULL)", "x <> nan"),
-        ("prefix(s, 'a')", UNUSED, "s LIKE 'a%'"),
-        ("suffix(s, 'a')", UNUSED, "s LIKE '%a'"),
-        ("isinf(x)", UNUSED, "x IN (inf, -inf)"),
-        ("isfinite(x)", UNUSED, "x IS NOT NULL"),
         *((text, UNUSED, UNUSED) for text in UNUSED_IN_BOTH),
     ],
 )  # fmt: skip
