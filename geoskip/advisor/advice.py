@@ -13,7 +13,7 @@ from geoskip.indexes.base import Index
 from geoskip.layout.specification import Layout
 from geoskip.report import count_of, shorten, size_of
 
-__all__ = ["Advice", "AdvisedIndex", "AdvisedLayout", "SuperfluousIndex", "python_of"]
+__all__ = ["Advice", "AdvisedIndex", "AdvisedLayout", "SuperfluousIndex", "item_of", "python_of"]
 
 _LONGEST = 70
 _QUERIES_SHOWN = 20
@@ -285,15 +285,31 @@ def python_of(spec: Index) -> str:
     >>> python_of(MetricDist("word", metric="levenshtein"))
     "MetricDist('word', metric='levenshtein')"
     """
+    texts, options = _arguments_of(spec)
+    return f"{type(spec).__name__}({', '.join([*map(repr, texts), *options])})"
+
+
+def item_of(spec: Index) -> str:
+    """Return an index as an item of a SQL statement, and as a command's ``--index`` takes it.
+
+    >>> from geoskip import Formatted
+    >>> item_of(Formatted("agent", extract="f({}, 1)"))
+    "formatted(agent, extract='f({}, 1)')"
+    """
+    texts, options = _arguments_of(spec)
+    return f"{spec.kind}({', '.join([*texts, *options])})"
+
+
+def _arguments_of(spec: Index) -> tuple[list[str], list[str]]:
+    """The expressions of an index, and its options that have not their default, as ``name=value``."""
     values = {f.name: (getattr(spec, f.name), f.default) for f in fields(spec)}  # type: ignore[arg-type]
     plain = [name for name in ("expr", "column", "x", "y") if values.get(name, (None,))[0] is not None]
-    texts = [values[name][0] for name in plain] or list(spec.expressions())
     options = [
         f"{name}={value!r}"
         for name, (value, default) in values.items()
         if name not in (*plain, "exprs") and value is not None and value not in (default, "auto")
     ]
-    return f"{type(spec).__name__}({', '.join([*map(repr, texts), *options])})"
+    return [values[name][0] for name in plain] or list(spec.expressions()), options
 
 
 def _ranges(numbers: Sequence[int]) -> str:

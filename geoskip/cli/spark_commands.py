@@ -64,7 +64,9 @@ def recommend(
     show(str(found).removesuffix(found.code))
     rest = shlex.join([*metadata.words(), *spark.words()])
     if found.indexes:
-        options = [f"--index {shlex.quote(str(each.index))}" for each in found.indexes]
+        from geoskip.advisor.advice import item_of
+
+        options = [f"--index {shlex.quote(item_of(each.index))}" for each in found.indexes]
         typer.echo(" ".join([f"geoskip index {shlex.quote(path)}", *options, rest]).rstrip())
     for each in found.superfluous:
         typer.echo("# saves nothing:")
