@@ -70,10 +70,12 @@ class Constant:
     ``kind`` is ``null``, ``boolean``, ``integer``, ``decimal``, ``float``, ``text``, ``binary``, ``date`` (days since
     1970) or ``time`` (microseconds since 1970, in UTC for times with a zone; fractional for nanoseconds).
     ``value`` is exact: a Fraction for whole numbers, decimals, dates and times, a float for floats.
+    ``error`` is the most by which the engine's float may differ from ``value``.
     """
 
     kind: str
     value: Any = None
+    error: float = 0
 
     @classmethod
     def number(cls, kind: str, value: int | Decimal | Fraction) -> Constant:
@@ -82,6 +84,11 @@ class Constant:
 
     def __str__(self) -> str:
         return str(self.value) if self.kind == "integer" else f"a {self.kind}"
+
+    @property
+    def ends(self) -> list[Any]:
+        """The least and the greatest value that it may have."""
+        return [self.value - self.error, self.value + self.error] if self.error else [self.value]
 
     @property
     def is_nan(self) -> bool:
@@ -116,7 +123,7 @@ def comparison(op: str, column: Column, constant: Constant, engine: Engine) -> t
     unused = f"{column} {op} {constant} is not used: {column} is {column.type}"
     whole = constant.kind == "integer" and abs(constant.value) <= _EXACT
     if kind.is_floating and (constant.kind == "float" or whole):
-        return _float(op, column, constant.value, engine)
+        return _float(op, column, constant, engine)
     if (kind.kind, constant.kind) in (("string", "text"), ("binary", "binary")):
         if op in ("=", "!=") or kind.kind == "binary" or engine.orders_texts:
             literal = Literal(constant.value, kind.kind)
@@ -145,8 +152,8 @@ def _interval(kind: SqlType, constant: Constant, engine: Engine) -> tuple[Fracti
         case "integer" | "decimal" if kind.is_exact:
             return value, value
         case "float" if kind.is_integral and abs(value) < _EXACT:
-            least, most = sorted((Fraction(value), Fraction(float(np.float32(value)))))
-            return least, most
+            numbers = [Fraction(number) for end in constant.ends for number in (end, float(np.float32(end)))]
+            return min(numbers), max(numbers)
         case "date" if kind.kind == "date":
             return value, value
         case "time" if kind.kind in ("date", "timestamp", "timestamp_ntz"):
@@ -158,35 +165,31 @@ def _interval(kind: SqlType, constant: Constant, engine: Engine) -> tuple[Fracti
     return None
 
 
-def _float(op: str, column: Column, value: Fraction | float, engine: Engine) -> tuple[Predicate, Predicate]:
-    """Compare a column of floats with a number, exact or rounded to the column's type."""
-    if value != value and engine.ieee:
+def _float(op: str, column: Column, constant: Constant, engine: Engine) -> tuple[Predicate, Predicate]:
+    """Compare a column of floats with a number, exact or rounded to the column's type or to 32 bits."""
+    value = constant.value
+    if constant.is_nan and engine.ieee:
         everything = Not(IsNull(column))
         return (everything, FALSE) if op == "!=" else (FALSE, everything)
-    nearest = nearest_real(value, single=column.type == "float")
-    single = nearest_real(value, single=True)
-    if engine.narrows and single not in (nearest, value) and value == value:
-        return _near_single(op, column, nearest, single), _near_single(NEGATED[op], column, nearest, single)
-    exact = nearest == value or value != value
-    literal = Literal(nearest, column.type)
+    widths = {column.type == "float", engine.narrows or column.type == "float"}
+    rounded = dict.fromkeys(nearest_real(end, single=single) for end in constant.ends for single in sorted(widths))
+    least, most = min(rounded), max(rounded)
+    literals = [Literal(number, column.type) for number in rounded]
 
     def holds(op: str) -> Predicate:
-        if exact or op == "=":
-            return compared(op, column, literal)
-        return Not(IsNull(column)) if op == "!=" else Comparison(op if "=" in op else f"{op}=", column, literal)
+        if constant.is_nan or least == most == value:
+            return compared(op, column, literals[0])
+        if op == "!=":
+            return Not(IsNull(column))
+        if op == "=" and constant.error:
+            return conjunction([holds(">="), holds("<=")])
+        if op == "=":
+            return In(column, tuple(literals)) if len(literals) > 1 else Comparison("=", column, literals[0])
+        end, is_beyond = (most, most >= value) if op in ("<", "<=") else (least, least <= value)
+        return Comparison(op if is_beyond or "=" in op else f"{op}=", column, Literal(end, column.type))
 
     nan = [is_nan(column)] if engine.ieee and op in (">", ">=") else []
     return holds(op), disjunction([holds(NEGATED[op]), *nan])
-
-
-def _near_single(op: str, column: Column, value: float, single: float) -> Predicate:
-    """Compare a column with a number or with the 32-bit float next to it."""
-    if op == "!=":
-        return Not(IsNull(column))
-    if op == "=":
-        return In(column, (Literal(value, column.type), Literal(single, column.type)))
-    end = max(value, single) if op in ("<", "<=") else min(value, single)
-    return Comparison(op, column, Literal(end, column.type))
 
 
 def _on_grid(

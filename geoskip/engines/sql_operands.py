@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import isfinite
+from math import isfinite, ulp
 from typing import Any
 
 from geoskip.engines.agreed_functions import spatial_call
@@ -27,6 +27,8 @@ QUOTES = {"spark": "`", "duckdb": '"'}
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _EXACT = {"float": (1 << 24, 10), "double": (1 << 53, 22)}
 """Digits and power of ten up to which every engine makes the same float of a decimal: the nearest one."""
+_ERROR = {"float": 4 << 29, "double": 4}
+"""Units in the last place of a double by which engines may miss the nearest float of a decimal of many digits."""
 _TYPES = {
     "DATE": "date", "TIMESTAMP": "timestamp", "DATETIME": "timestamp_ntz", "TIMESTAMPNTZ": "timestamp_ntz",
     "TIMESTAMPTZ": "timestamptz", "TIMESTAMPLTZ": "timestamptz", "DOUBLE": "double", "FLOAT": "float", "INT": "int",
@@ -234,7 +236,7 @@ class SqlOperands:
         if "." not in text:
             most = 2 ** (127 if self.dialect == "duckdb" else 63)
             return Constant("integer", number) if abs(number) < most else UNKNOWN
-        return DecimalLiteral("decimal", number, len(text.partition(".")[2])) if len(text) <= 30 else UNKNOWN
+        return DecimalLiteral("decimal", number, scale=len(text.partition(".")[2])) if len(text) <= 30 else UNKNOWN
 
     def _of_neg(self, node: Any) -> object:
         match self.operand(node.this):
@@ -404,8 +406,9 @@ class SqlOperands:
         match value:
             case Constant("integer", number) if abs(number) <= _EXACT["double"][0]:
                 return Constant("float", float(number))
-            case DecimalLiteral(_, number) if value.is_exact(kind):
-                return Constant("float", float(number))
+            case DecimalLiteral(_, number):
+                error = 0 if value.is_exact(kind) else _ERROR[kind] * ulp(float(number))
+                return Constant("float", float(number), error)
             case Constant("float"):
                 return value
         return None

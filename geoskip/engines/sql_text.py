@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import ulp
 from typing import Any
 
 from geoskip.engines.agreed_functions import CATALYST
@@ -39,7 +38,6 @@ from geoskip.engines.implied_conditions import EngineCondition, Rounded, YearOf,
 from geoskip.engines.sql_operands import (
     QUOTES,
     ColumnSum,
-    DecimalLiteral,
     SqlOperands,
     StartOfUnit,
     TextLiteral,
@@ -79,8 +77,6 @@ _CONDITIONS = frozenset(
 """Other nodes that are TRUE, FALSE or NULL."""
 _WHOLE = 1 << 53
 """Below this, whole numbers are exact as doubles."""
-_SINGLE = 1 << 29
-"""Units in the last place of a double in one of a float."""
 
 
 def predicate_of_sql(
@@ -285,37 +281,21 @@ class SqlTranslator(SqlOperands):
             case Column() as part, Constant() | TextLiteral() | SqlTime():
                 if (value := self.constant(right, part)) is not None:
                     return self.builder.compare(op, part, value)
-                if isinstance(right, DecimalLiteral):
-                    return self._compare_near(op, part, float(right.value))
             case Rounded() as part, Constant(kind):
                 value = self.as_double(right)
                 if value is not None and abs(value.value) < _WHOLE:
                     return self.builder.compare(op, part, right if kind == "integer" else value)
-                if isinstance(right, DecimalLiteral):
-                    return self._compare_near(op, part, float(right.value))
             case (Column(), Column()) | (YearOf(), Constant()):
                 return self.builder.compare(op, left, right)
             case StartOfUnit() as part, Constant() | TextLiteral() | SqlTime():
                 return self._compare_start(op, part, right, node)
             case ColumnSum(column, by), Constant("integer", value):
                 return self._compare_sum(op, column, by, int(value))
-            case Call() as call, Constant() if call.type == "double" and (number := self.as_double(right)) is not None:
-                literal = Literal(number.value, "double")
-                return EngineCondition(compared(op, call, literal), compared(NEGATED[op], call, literal))
+            case Call() as call, Constant() if call.type == "double":
+                if (number := self.as_double(right)) is not None and not number.error:
+                    literal = Literal(number.value, "double")
+                    return EngineCondition(compared(op, call, literal), compared(NEGATED[op], call, literal))
         return self.not_used(node)
-
-    def _compare_near(self, op: str, part: Column | Rounded, value: float) -> EngineCondition:
-        """Compare floats with a decimal of many digits, which engines convert with an error of a few units."""
-        column = part.column if isinstance(part, Rounded) else part
-        error = 4 * ulp(value) * (_SINGLE if self.float_beside(column) == "float" else 1)
-        low, high = (Constant("float", float(value + side * error)) for side in (-1, 1))
-        compare = self.builder.compare
-        if op in ("=", "!="):
-            near = self.builder.both([compare(">=", part, low), compare("<=", part, high)])
-            same = EngineCondition(near.true, Not(IsNull(column)))
-            return same if op == "=" else same.negate()
-        least, most = (high, low) if op in ("<", "<=") else (low, high)
-        return EngineCondition(compare(op, part, least).true, compare(op, part, most).false)
 
     def _compare_start(self, op: str, part: StartOfUnit, value: object, node: Any) -> EngineCondition:
         """Compare the start of a calendar unit with a constant, by the times that lie in such units."""
