@@ -123,15 +123,38 @@ def test_advice_is_a_table_and_the_python_that_builds_it(spark: Any, shop: Path,
     assert set(fresh.indexes) == {each.index for each in advice.indexes}
 
 
-def test_no_layout_is_advised_for_files_that_cannot_be_rewritten(spark: Any, tmp_path: Path) -> None:
-    spark.range(200).selectExpr("id", "id % 7 AS n").repartition(4).write.json(str(tmp_path / "rows"))
-    rows = spark.read.schema("id BIGINT, n BIGINT").json(str(tmp_path / "rows"))
-    dataset = geoskip.dataset(spark, str(tmp_path / "rows"), format="json", schema="id BIGINT, n BIGINT")
-    queries = [rows.where("n = 8"), rows.where("id < 20")]
-    advice = geoskip.recommend(dataset, queries, sample=1)
+@pytest.mark.parametrize(
+    ("format", "options", "pattern", "message"),
+    [
+        ("json", {"schema": "id BIGINT, n BIGINT"}, "", "rewrite() writes Parquet"),
+        ("parquet", {"metadata": "metadata"}, "", "rewrite with a handle without metadata="),
+        ("parquet", {}, "/*.parquet", "rewrite() needs a handle of one folder or table"),
+        ("parquet", {"recursiveFileLookup": True}, "", "it does not see all files"),
+        ("geoparquet", {}, "", "is GeoParquet"),
+    ],
+    ids=["json", "metadata elsewhere", "glob", "option", "GeoParquet"],
+)
+def test_no_layout_is_advised_for_files_that_cannot_be_rewritten(
+    spark: Any, tmp_path: Path, format: str, options: dict[str, Any], pattern: str, message: str
+) -> None:
+    place, source = tmp_path / "rows", format.removeprefix("geo")
+    rows = spark.range(4000).selectExpr("id", "id % 7 AS n").repartition(4)
+    if format == "geoparquet":
+        place.mkdir()
+        table = rows.toArrow() if hasattr(rows, "toArrow") else pa.Table.from_pandas(rows.toPandas())
+        for number in range(4):
+            piece = table.slice(1000 * number, 1000).replace_schema_metadata({"geo": "{}"})
+            pq.write_table(piece, place / f"{number}.parquet")
+    else:
+        rows.write.format(source).save(str(place))
+    if "metadata" in options:
+        options = {"metadata": str(tmp_path / "metadata")}
+    dataset = geoskip.dataset(spark, f"{place}{pattern}", format=source, **options)
+    frame = dataset.to_df()
+    advice = geoskip.recommend(dataset, [frame.where("n = 8"), frame.where("id < 20")], sample=1)
     assert advice.indexes
     assert advice.layout is None
-    assert "rewrite() writes Parquet" in str(advice)
+    assert message in str(advice)
 
 
 @pytest.mark.slow

@@ -35,12 +35,16 @@ from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, candidates_for, judge, sample_of
 from geoskip.spark.advisor.what_if import AskedQuery, asked_queries, estimate
 from geoskip.spark.dataset.handle import Dataset
-from geoskip.spark.dataset.rewrite_choice import check_is_rewritable
+from geoskip.spark.dataset.rewrite_choice import codec_of
+from geoskip.spark.dataset.rewrite_files import rewritable_table
+from geoskip.spark.dataset.source import SparkData
 
 Query = str | DataFrame
 _SHARE = 0.05
 _LEAST_FILES, _MOST_FILES = 64, 512
 """Default limits of the number of sampled files: fewer give random results, more take long with all candidates."""
+_FOOTERS = 4
+"""Number of sampled files of which the footers show whether a rewrite would refuse them."""
 _CONFIDENCE = 0.9
 
 
@@ -114,7 +118,8 @@ def recommend(
     layout, notes = None, []
     if layouts:
         try:
-            check_is_rewritable(source, state.relation)
+            rewritable_table(SparkData(source, state))
+            codec_of(source, files[:_FOOTERS])  # raises for encrypted files and GeoParquet
             layout = advised_layout(
                 sampled, asked, what_if, lambda trial: _selection(trial, limit, strict=False), share=share, seed=seed
             )

@@ -304,7 +304,10 @@ def codec_of(source: DatasetSource, files: Sequence[ListedFile]) -> str:
 
 
 def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None, bool]:
-    """Encryption of a Parquet file, codec of its first column (None: no rows), and True for GeoParquet."""
+    """Encryption of a Parquet file, codec of its first column (None: no rows), and True for GeoParquet.
+
+    A damaged footer has none of them: the job that reads the file reports it.
+    """
     gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
     place = gateway.org.apache.hadoop.fs.Path(file.uri)
     try:
@@ -321,6 +324,5 @@ def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None, b
         finally:
             reader.close()
     except Py4JJavaError as error:
-        if "parquet.crypto" not in str(error.java_exception.getClass().getName()):
-            raise
-        return "no key for its footer", None, False
+        is_encrypted = "parquet.crypto" in str(error.java_exception.getClass().getName())
+        return ("no key for its footer" if is_encrypted else "UNENCRYPTED"), None, False

@@ -159,8 +159,7 @@ def rewrite(
     """
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
-    _check_source(data, to)
-    table = TableLocation.of(source) if source.table is not None else None  # raises if it is not a table
+    table = rewritable_table(data, to)
     snapshot = current_snapshot(data)
     wanted = _layout_of(source, snapshot, layout)
     LayoutColumns.of(data.state.frame, wanted)  # raises for expressions that do not fit
@@ -174,8 +173,8 @@ def rewrite(
     return _Rewrite(data, snapshot, wanted, chosen, table, to, started).run()
 
 
-def _check_source(data: SparkData, to: str | None) -> None:
-    """Raise an error for datasets that cannot be rewritten as a whole."""
+def rewritable_table(data: SparkData, to: str | None = None) -> TableLocation | None:
+    """The table to switch, or None for a path; raises an error for datasets that cannot be rewritten."""
     source, paths = data.source, data.source.paths
     if paths is not None and (len(paths) != 1 or is_glob(paths[0]) or list(data.state.relation.roots) != [data.root]):
         raise InvalidSpecificationError(
@@ -200,6 +199,7 @@ def _check_source(data: SparkData, to: str | None) -> None:
         raise InvalidSpecificationError(
             f"rewrite(to=) is for datasets given by a path; {source.name} is switched to a folder beside its own"
         )
+    return TableLocation.of(source) if source.table is not None else None
 
 
 def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout | None) -> Layout:
