@@ -5,7 +5,7 @@
 3. The verb reads the latest snapshot and returns the next one.
 4. The log is read: the operation may have been cancelled or considered dead.
 5. The store commits, if the latest snapshot is still that of step 3. Otherwise the verb tries again from step 3 after
-   a random pause, with the list of commits that won the race. :data:`geoskip.lifecycle.verbs.COMPATIBLE` defines how it
+   a random pause, with the list of commits that won the race. :attr:`geoskip.lifecycle.verbs.Verb.then` defines how it
    continues; if the two contradict each other, the error names the other operation.
 6. An entry in a final state is created.
 
@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, NotIndexedError, StoreError
 from geoskip.lifecycle.log import UNTOLD, Entry, Log, RaceLosses, is_dead, latest, now, person_of, versions, who
-from geoskip.lifecycle.verbs import COMPATIBLE, DONE, FAILED, ROLLED_BACK, OnConflict, Verb
+from geoskip.lifecycle.verbs import CONTRADICTING, DONE, FAILED, ROLLED_BACK, OnConflict, Verb
 from geoskip.metadata import Header, Snapshot
 from geoskip.stores.base import Store, new_identity
 
@@ -237,10 +237,10 @@ class Operation:
             before = current
             winners += new
             if new:
-                self._details["after"] = [f"{one.verb}: {COMPATIBLE[self.verb, one.verb].then}" for one in new]
-            starts_again = all(COMPATIBLE[self.verb, one.verb].then is OnConflict.AGAIN for one in new)
+                self._details["after"] = [f"{one.verb}: {self.verb.then}" for one in new]
+            starts_again = bool(new) and self.verb.then is OnConflict.AGAIN
             try:
-                result = attempt(CommitAttempt(0 if new and starts_again else losses.number, snapshot, winners))
+                result = attempt(CommitAttempt(0 if starts_again else losses.number, snapshot, winners))
             except MetadataError:
                 if self.store.latest() == current:
                     raise
@@ -300,7 +300,7 @@ class Operation:
 
     def _conflict(self, error: GeoskipError, winners: Sequence[ConcurrentCommit]) -> GeoskipError:
         """The error of an attempt, with the names of the concurrent commits that may have caused it."""
-        reasons = [one for one in winners if COMPATIBLE[self.verb, one.verb].unless] or winners
+        reasons = [one for one in winners if (self.verb, one.verb) in CONTRADICTING] or winners
         if not reasons:
             return error
         return ConflictError(f"this {self.verb} came after {' and '.join(map(str, reasons))}: {error}")

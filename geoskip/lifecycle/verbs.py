@@ -21,7 +21,7 @@ any of them          rolled back  its process is gone: nothing was committed, no
 ==================== ============ =====================================================================
 
 *Concurrency is optimistic* (Hyperspace, section 4.3), without locks. The verb that commits second finds another latest
-snapshot; :data:`COMPATIBLE` defines its behaviour by the verb that committed it. In Hyperspace only equal verbs and
+snapshot; :attr:`Verb.then` defines its behaviour. In Hyperspace only equal verbs and
 maintenance verbs can run concurrently. Here most pairs can, since the result of a verb refers to files by fingerprint
 and to indexes by definition, and can be merged into any later snapshot. A verb that contradicts the other raises
 ConflictError, which names the other operation:
@@ -51,6 +51,7 @@ from enum import StrEnum
 from itertools import product
 
 from geoskip.errors import InvalidSpecificationError
+from geoskip.metadata import bytes_of
 
 
 class OnConflict(StrEnum):
@@ -89,36 +90,21 @@ class Verb(StrEnum):
 DONE, FAILED, CANCELLED, ROLLED_BACK = "done", "failed", "cancelled", "rolled back"
 
 
-@dataclass(frozen=True)
-class ConflictRule:
-    """The behaviour of a verb after another one, and the case in which it is refused (empty for none)."""
-
-    then: OnConflict
-    unless: str = ""
-
-
-_MEANINGS = "both built one index, and mean another thing by it"
-_NONE_LEFT = "no index is in use any more"
-_UNLESS: dict[tuple[Verb, Verb], str] = {
-    **dict.fromkeys(product((Verb.CREATE, Verb.FULL), (Verb.CREATE, Verb.FULL, Verb.REPAIR)), _MEANINGS),
-    (Verb.CREATE, Verb.RESTORE): _MEANINGS,
-    **dict.fromkeys(product((Verb.REFRESH, Verb.FULL, Verb.QUICK, Verb.REPAIR), [Verb.DELETE]), _NONE_LEFT),
-    (Verb.DELETE, Verb.CREATE): "what it takes away was built meanwhile",
-    (Verb.DELETE, Verb.DELETE): "it is deleted already",
-    **dict.fromkeys(product([Verb.RESTORE], (Verb.CREATE, Verb.RESTORE)), "it is in use already"),
-    **dict.fromkeys(product((Verb.RESTORE, Verb.OPTIMIZE), [Verb.VACUUM]), "it is gone"),
-}
-_TAKES_BACK = "everything was to be built anew, which would take back what the other did"
-
-COMPATIBLE: dict[tuple[Verb, Verb], ConflictRule] = {
-    (mine, theirs): ConflictRule(mine.then, _UNLESS.get((mine, theirs), _TAKES_BACK if mine is Verb.REPAIR else ""))
-    for mine, theirs in product(Verb, Verb)
-}
-"""For each pair of verbs, the behaviour of the first one after a concurrent commit of the second."""
+CONTRADICTING: frozenset[tuple[Verb, Verb]] = frozenset(
+    [
+        *product((Verb.CREATE, Verb.FULL), (Verb.CREATE, Verb.FULL, Verb.REPAIR)),
+        (Verb.CREATE, Verb.RESTORE),
+        *product((Verb.REFRESH, Verb.FULL, Verb.QUICK), [Verb.DELETE]),
+        *product([Verb.DELETE], (Verb.CREATE, Verb.DELETE)),
+        *product([Verb.RESTORE], (Verb.CREATE, Verb.RESTORE, Verb.VACUUM)),
+        (Verb.OPTIMIZE, Verb.VACUUM),
+        *product([Verb.REPAIR], Verb),
+    ]
+)
+"""The pairs of the table above: a verb that may be refused after a concurrent commit of the other."""
 
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(second|minute|hour|day|week)s?\s*", re.IGNORECASE)
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -139,9 +125,8 @@ class StalenessBound:
             return None
         if given is True:
             return cls()
-        if isinstance(given, str) and (match := _SIZE.fullmatch(given)):
-            step = 1024 if match[3] else 1000
-            return cls(bytes=int(float(match[1]) * step ** " kmgt".index(match[2].lower() or " ")))
+        if isinstance(given, str) and given.strip()[-1:] in ("b", "B") and (size := bytes_of(given)) is not None:
+            return cls(bytes=size)
         if isinstance(given, int) and given > 0:
             return cls(files=given)
         raise InvalidSpecificationError(
