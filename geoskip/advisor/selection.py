@@ -35,7 +35,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Selection", "best_exhaustively", "select"]
+__all__ = ["Selection", "select"]
 
 T = TypeVar("T", bound=Hashable)
 _SEEDS = 12
@@ -193,12 +193,3 @@ def _exchange(problem: _Problem[T], groups: Sequence[frozenset[T]], items: froze
                 items, improved = _prune(problem, other), True
                 break
     return items
-
-
-def best_exhaustively(costs: Mapping[T, float], saving: Callable[[frozenset[T]], float], budget: float) -> Selection[T]:
-    """Return the best of all sets within the budget, as a reference for :func:`select` in small cases."""
-    problem = _Problem(costs, saving, budget, 0.0)
-    sizes = range(len(costs) + 1)
-    sets = (frozenset(some) for size in sizes for some in itertools.combinations(costs, size))
-    best = max(filter(problem.fits, sets), key=problem.value)
-    return Selection(best, problem.saving(best), problem.cost(best))
