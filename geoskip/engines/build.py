@@ -20,9 +20,9 @@ import pyarrow as pa
 from geoskip.engines.folder_listing import FOLDER
 from geoskip.engines.index_texts import TextBinder
 from geoskip.engines.matched_snapshot import check_store
-from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, has_grown, state_of
+from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, state_of
 from geoskip.engines.parquet_dataset import types_of as types_of_columns
-from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values
+from geoskip.engines.parquet_values import ValuePlan, read_values
 from geoskip.engines.usable_indexes import READ_ALIKE
 from geoskip.errors import (
     DatasetNotFoundError,
@@ -191,7 +191,7 @@ class ParquetData:
 
     def may_have_grown(self) -> bool:
         """Test whether files may have been added since the listing."""
-        return has_grown(self.state, self.source.paths)
+        return self.state.files.may_have_grown(self.root, self.relation.roots, self.state.since)
 
     def header(self) -> Header:
         """The header of the dataset without indexes."""
@@ -302,14 +302,7 @@ class ParquetData:
 
     def _summarise_files(self, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> dict[str, FileResult]:
         """Summaries of files by their URIs."""
-        settings = self.relation.settings
-        modes = (settings.get(f"spark.sql.parquet.{kind}RebaseModeInRead") for kind in ("datetime", "int96"))
-        rules = ReadingRules(
-            case_sensitive=self._is_case_sensitive(),
-            corrected=all(str(mode).upper() == "CORRECTED" for mode in modes),
-            widens=not str(settings.get("spark.version")).startswith("3."),
-        )
-        reader = _ChunkReader.of(entries, rules)
+        reader = _ChunkReader.of(entries, self._is_case_sensitive())
         named = [(file.uri, local_path(file.uri) or "") for file in files]
         size = max(1, min(_CHUNK, -(-len(named) // self.threads)))
         chunks = [named[start : start + size] for start in range(0, len(named), size)]
@@ -336,10 +329,10 @@ class _ChunkReader:
     plain: tuple[IndexPlan, ...]
     others: tuple[ValuePlan, ...]
     every: tuple[ValuePlan, ...]
-    rules: ReadingRules
+    case_sensitive: bool
 
     @classmethod
-    def of(cls, entries: Sequence[IndexEntry], rules: ReadingRules) -> _ChunkReader:
+    def of(cls, entries: Sequence[IndexEntry], case_sensitive: bool) -> _ChunkReader:
         plain, others = [], []
         every = tuple(ValuePlan(entry.name, entry.index, tuple(entry.index.bound)) for entry in entries)
         for plan in every:
@@ -348,20 +341,20 @@ class _ChunkReader:
                 plain.append(IndexPlan(plan.name, plan.index, columns))
             else:
                 others.append(plan)
-        return cls(tuple(plain), tuple(others), every, rules)
+        return cls(tuple(plain), tuple(others), every, case_sensitive)
 
     def read_chunk(self, files: Sequence[tuple[str, str]]) -> list[FileResult]:
         """Summaries of files given as (URI, local path)."""
         if not self.plain:
-            return [read_values(uri, local, self.every, self.rules) for uri, local in files]
+            return [read_values(uri, local, self.every, self.case_sensitive) for uri, local in files]
         found = []
         paths = dict(files)
-        for result in read_files(files, self.plain, self.rules.case_sensitive):
+        for result in read_files(files, self.plain, self.case_sensitive):
             local = paths[result.path]
             if result.problem == SPARK:
-                result = read_values(result.path, local, self.every, self.rules)
+                result = read_values(result.path, local, self.every, self.case_sensitive)
             elif result.problem is None and self.others:
-                result = _merge_results(result, read_values(result.path, local, self.others, self.rules))
+                result = _merge_results(result, read_values(result.path, local, self.others, self.case_sensitive))
             found.append(result)
         return found
 

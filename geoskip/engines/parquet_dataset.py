@@ -35,8 +35,6 @@ from geoskip.stores.log_files import local_path
 _SUMMARIES = ("_common_metadata", "_metadata")
 _NEEDS_SPARK = ("EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING")
 """Keys of a field's metadata that change how Spark reads the field."""
-_TICK = 0.05
-"""Seconds by which the modification time of a folder may lag behind the clock."""
 
 
 @dataclass(frozen=True)
@@ -295,18 +293,3 @@ def _with_fields_of(schema: str, recorded: Any) -> str:
         return schema
     here["fields"] += more
     return json.dumps(here, separators=(",", ":"), ensure_ascii=False)
-
-
-def has_grown(state: ParquetState, paths: ParquetPaths) -> bool:
-    """Test whether files may have been added since a listing, by the modification times of the folders."""
-    top = paths.root
-    folders = {top, *(root for root in paths.roots if os.path.isdir(root))}
-    for uri in state.files.folders:
-        folder = local_path(uri) or top
-        while folder not in folders:
-            folders.add(folder)
-            folder = os.path.dirname(folder)
-    try:
-        return any(os.stat(folder).st_mtime > state.since - _TICK for folder in folders)
-    except OSError:
-        return True

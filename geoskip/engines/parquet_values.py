@@ -1,8 +1,8 @@
 """Values of indexed expressions in Parquet files as Spark reads them, also where Arrow differs.
 
 :mod:`geoskip.sources.arrow_reader` reads the types that Arrow and Spark represent alike. This module reads the rest:
-nested fields, columns that are missing or narrower in a file, INT96 timestamps, dates of the Julian calendar, and calls
-of Python functions. A file that only Spark can read gets a problem instead of summaries, and is always read.
+nested fields, columns that are missing or narrower in a file, INT96 timestamps, and calls of Python functions. A file
+that only Spark can read gets a problem instead of summaries, and is always read.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from geoskip.types import SqlType, sql_type
 
 _ROWS_AT_ONCE = 1 << 20
 _READER = "arrow"
-_COMMON_ERA = -719_164
-"""The first day of the year 1 of the Julian calendar."""
+_LEGACY = (b"org.apache.spark.legacyDateTime", b"3.0.0")
 _LAST_TIME = 253_402_300_800 * 10**6
 """The microsecond (the year 10000) up to which readers of INT96 agree."""
 _OF_THE_DAY = ("parquet-mr", "impala")
@@ -54,17 +53,6 @@ class _FunctionFailed(Exception):
 
 
 @dataclass(frozen=True)
-class ReadingRules:
-    """Rules by which Spark reads Parquet, which depend on its settings and its major version."""
-
-    case_sensitive: bool = False
-    corrected: bool = True
-    """Read times of files by unknown writers unchanged; Spark 3 raises an error for old ones."""
-    widens: bool = True
-    """Read a file's narrower types as the dataset's; Spark 3 raises an error."""
-
-
-@dataclass(frozen=True)
 class ValuePlan:
     """An index to build over expressions: its name, the index, and the expressions."""
 
@@ -73,7 +61,7 @@ class ValuePlan:
     expressions: tuple[Predicate, ...]
 
 
-def read_values(uri: str, local: str, plans: Sequence[ValuePlan], rules: ReadingRules) -> FileResult:
+def read_values(uri: str, local: str, plans: Sequence[ValuePlan], case_sensitive: bool) -> FileResult:
     """Summarise one Parquet file; a file that cannot be read gets a problem.
 
     Parameters
@@ -82,14 +70,14 @@ def read_values(uri: str, local: str, plans: Sequence[ValuePlan], rules: Reading
         The file's URI, for the result, and its local path.
     plans
         The indexes.
-    rules
-        How Spark reads the file.
+    case_sensitive
+        Resolve the names of columns with regard to case.
     """
     failures: dict[str, str] = {}
     left = list(plans)
     while True:
         try:
-            result = _summarise_file(uri, local, left, rules)
+            result = _summarise_file(uri, local, left, case_sensitive)
         except _FunctionFailed as error:
             failed = [plan for plan in left if any(error.call in walk(one) for one in plan.expressions)]
             failures |= {plan.name: str(error) for plan in failed}
@@ -108,7 +96,7 @@ def read_values(uri: str, local: str, plans: Sequence[ValuePlan], rules: Reading
         return result
 
 
-def _summarise_file(uri: str, local: str, plans: Sequence[ValuePlan], rules: ReadingRules) -> FileResult:
+def _summarise_file(uri: str, local: str, plans: Sequence[ValuePlan], case_sensitive: bool) -> FileResult:
     result = FileResult(uri)
     with pa.OSFile(local) as opened:
         file = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
@@ -117,7 +105,7 @@ def _summarise_file(uri: str, local: str, plans: Sequence[ValuePlan], rules: Rea
         result.rows, result.size = file.metadata.num_rows, opened.size()
         if not (file.metadata.created_by or "").startswith(_OF_THE_DAY):
             _check_int96(file, opened, plans)
-        parts = _gather(file, plans, rules).finish()
+        parts = _gather(file, plans, case_sensitive).finish()
     with sharing_results():
         store_summaries([(result, [(plan.name, plan.index) for plan in plans], parts)], _READER)
     return result
@@ -163,10 +151,10 @@ def _numbers(columns: Sequence[pa.ChunkedArray]) -> Iterator[NDArray[np.int64]]:
             yield column.cast(pa.int64()).drop_null().to_numpy()
 
 
-def _gather(file: pq.ParquetFile, plans: Sequence[ValuePlan], rules: ReadingRules) -> ValueGatherer:
+def _gather(file: pq.ParquetFile, plans: Sequence[ValuePlan], case_sensitive: bool) -> ValueGatherer:
     expressions = list(dict.fromkeys(expression for plan in plans for expression in plan.expressions))
     gatherer = ValueGatherer([(p.index, tuple(expressions.index(e) for e in p.expressions)) for p in plans])
-    values = _ExpressionValues(file, rules)
+    values = _ExpressionValues(file, case_sensitive)
     for table in values.tables(expressions):
         gatherer.add([values.of(expression, table) for expression in expressions], table.num_rows)
     return gatherer
@@ -175,8 +163,8 @@ def _gather(file: pq.ParquetFile, plans: Sequence[ValuePlan], rules: ReadingRule
 class _ExpressionValues:
     """Values of expressions over the rows of one file."""
 
-    def __init__(self, file: pq.ParquetFile, rules: ReadingRules) -> None:
-        self.file, self.rules = file, rules
+    def __init__(self, file: pq.ParquetFile, case_sensitive: bool) -> None:
+        self.file, self.case_sensitive = file, case_sensitive
         self.schema: pa.Schema = file.schema_arrow
         self.int96 = {leaf.path for leaf in _int96_leaves(file)}
 
@@ -205,7 +193,7 @@ class _ExpressionValues:
         return found[0] if found else None
 
     def _matching_names(self, name: str, names: Sequence[str]) -> list[str]:
-        if self.rules.case_sensitive:
+        if self.case_sensitive:
             return [one for one in names if one == name]
         return [one for one in names if one.lower() == name.lower()]
 
@@ -260,10 +248,11 @@ class _ExpressionValues:
                 raise NeedsSpark(f"its {path} is {kind}, the dataset has {of.name}")
             if (kind.tz is not None) != (of.kind == "timestamp"):
                 raise NeedsSpark(f"its {path} is {kind}, the dataset has {of.name}")
-            self._check_times(least_value(pa.chunked_array([values])), b"org.apache.spark.legacyDateTime", b"3.0.0")
+            self._check_calendar(least_value(pa.chunked_array([values])), TIMES_AGREE, *_LEGACY)
             return values.cast(target)
         if of.kind == "date" and pa.types.is_date32(kind):
-            return self._days(values)
+            self._check_calendar(pc.min(values.cast(pa.int32())).as_py(), GREGORIAN, *_LEGACY)
+            return values
         if kind == target or (of.kind, kind) in _WIDE:
             return values
         if of.kind == "string" and pa.types.is_binary(kind):
@@ -274,13 +263,12 @@ class _ExpressionValues:
             return values.cast(target)
         raise NeedsSpark(f"its {path} is {kind}, the dataset has {of.name}")
 
-    def _holds(self, of: SqlType, kind: pa.DataType) -> bool:
-        """Test whether Spark reads a file's type as the dataset's type without changing a value."""
+    @staticmethod
+    def _holds(of: SqlType, kind: pa.DataType) -> bool:
+        """Test whether Spark reads a file's type as the dataset's without changing a value; Spark 3 may fail."""
         if kind in _UNSIGNED:
             held = sql_type(_UNSIGNED[kind])
-            return held == of or (self.rules.widens and of.is_integral and of.widens(held))
-        if not self.rules.widens:
-            return False
+            return held == of or (of.is_integral and of.widens(held))
         if pa.types.is_signed_integer(kind):
             return of.is_integral and of.values.stop >= 1 << (kind.bit_width - 1)
         if pa.types.is_decimal(kind):
@@ -290,63 +278,32 @@ class _ExpressionValues:
     def _of_int96(self, values: pa.Array) -> pa.Array:
         numbers = values.cast(pa.int64())
         ends = pc.min_max(numbers)
-        self._check_times(ends["min"].as_py(), b"org.apache.spark.legacyINT96", b"3.1.0")
+        self._check_calendar(ends["min"].as_py(), TIMES_AGREE, b"org.apache.spark.legacyINT96", b"3.1.0")
         if (ends["max"].as_py() or 0) >= _LAST_TIME:
             raise NeedsSpark("it has times after the year 9999 as INT96")
         return numbers.cast(pa.timestamp("us", "UTC"))
 
-    def _is_legacy(self, key: bytes, since: bytes) -> bool | None:
-        """Test whether Spark rebases the file's times; None for an unknown writer, where a setting decides."""
+    def _check_calendar(self, least: int | None, agree: int, key: bytes, since: bytes) -> None:
+        """Raise NeedsSpark if Spark rebases values from the Julian calendar.
+
+        Parameters
+        ----------
+        least, agree
+            The least value, and the one from which both calendars agree.
+        key, since
+            The entry by which a writer says so, and the version of Spark that says so.
+
+        Files of other writers have values of today's calendar; Spark 3 fails on old ones.
+        """
         entries = self.file.metadata.metadata or {}
         version = entries.get(b"org.apache.spark.version")
-        return None if version is None else key in entries or version < since
-
-    def _check_times(self, least: int | None, key: bytes, since: bytes) -> None:
-        if least is None or least >= TIMES_AGREE:
-            return
-        legacy = self._is_legacy(key, since)
-        if legacy:
-            raise NeedsSpark("it has times before 1900, which Spark rebases from the Julian calendar")
-        if legacy is None and not self.rules.corrected:
-            raise NeedsSpark("it has times before 1900 by an unknown writer")
-
-    def _days(self, values: pa.Array) -> pa.Array:
-        least = pc.min(values.cast(pa.int32())).as_py()
-        if least is None or least >= GREGORIAN:
-            return values
-        legacy = self._is_legacy(b"org.apache.spark.legacyDateTime", b"3.0.0")
-        if legacy is None and not self.rules.corrected:
-            raise NeedsSpark("it has days before 1582-10-15 by an unknown writer")
-        if not legacy:
-            return values
-        if least < _COMMON_ERA:
-            raise NeedsSpark("it has days before the year 1 of the Julian calendar")
-        return rebase_days(values)
+        if least is not None and least < agree and version is not None and (key in entries or version < since):
+            raise NeedsSpark("it has times before 1900 or days before 1582 that Spark rebases from the Julian calendar")
 
 
 _WIDE = {("string", pa.large_string()), ("binary", pa.large_binary())}
 _UNSIGNED = {pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)"}
 """Spark's types of Arrow's unsigned numbers."""
-
-
-def rebase_days(days: pa.Array) -> pa.Array:
-    """Convert dates before 1582-10-15 from the Julian calendar to the same date in the Gregorian one.
-
-    A 29th of February that the Gregorian calendar lacks becomes the 1st of March, as in Spark.
-
-    >>> str(rebase_days(pa.array([dt.date(1582, 10, 14), dt.date(1582, 10, 15), None])).to_pylist())
-    '[datetime.date(1582, 10, 4), datetime.date(1582, 10, 15), None]'
-    """
-    numbers = np.asarray(days.cast(pa.int32()).fill_null(0)).astype(np.int64)
-    shifted = numbers + 2_440_588 + 32_082  # days since 1 March 4801 BC in the Julian calendar
-    year = (4 * shifted + 3) // 1461
-    of_year = shifted - 1461 * year // 4
-    month = (5 * of_year + 2) // 153
-    day = of_year - (153 * month + 2) // 5
-    months = (month + 2) % 12 + 12 * (year - 4800 + month // 10 - 1970)
-    same = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day
-    found = np.where(numbers < GREGORIAN, same, numbers).astype(np.int32)
-    return pa.array(found, mask=np.asarray(days.is_null())).cast(pa.date32())
 
 
 # --- functions --------------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _SUMMARIES = "/_(common_)?metadata$"
 _TICK_MS = 20
 """Clocks of local file systems advance every 4 to 10 ms."""
+_FOLDER_TICK = 0.05
+"""Seconds by which the modification time of a folder may lag behind the clock."""
 _REMOTE_TICK_MS = 2000
 """Object stores report whole seconds."""
 
@@ -103,6 +105,27 @@ class FileListing(Collection[ListedFile]):
         if pc.all(pc.and_(pc.starts_with(uris, f"{one}/"), pc.equal(depth, depth[0]))).as_py():
             return {one}
         return {uri.rpartition("/")[0] for uri in uris.to_pylist()}
+
+    def may_have_grown(self, root: str, roots: Iterable[str], since: float) -> bool:
+        """Test whether files may have been added since a listing, by the times of local folders.
+
+        Parameters
+        ----------
+        root, roots
+            The URI of the dataset's folder, and the URIs that were listed.
+        since
+            When the listing began, in seconds since 1970.
+        """
+        found = {root, *roots}
+        for folder in self.folders:
+            while folder not in found:
+                found.add(folder)
+                folder = folder.rpartition("/")[0] if is_below(folder, [root]) else folder
+        paths = list(map(local_path, found))
+        try:
+            return any(path is None or os.stat(path).st_mtime > since - _FOLDER_TICK for path in paths)
+        except OSError:
+            return True
 
     def schema_file(self) -> ListedFile | None:
         """File from which Spark infers the columns of Parquet; None if it may use other files."""

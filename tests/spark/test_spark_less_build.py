@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import shapely
@@ -63,7 +64,7 @@ NESTED = ("In", "list", "map")
 
 
 def write_everything(folder: Path) -> None:
-    """Files in two partitions: several row groups, columns missing, added and narrower, no rows, and old times."""
+    """Files in two partitions: several row groups, columns missing, added and narrower, no rows, and INT96."""
     narrow = EVERYTHING.select(["i8", "text", "x", "y"])
     write_files(
         folder,
@@ -73,7 +74,6 @@ def write_everything(folder: Path) -> None:
                 "I64": pa.array([1, -5], pa.int32()), "F64": pa.array([0.5, None], pa.float32()), "In": [{"X": 3}, None]
             }),
             "p=1/empty.parquet": EVERYTHING.slice(0, 0),
-            "p=1/julian.parquet": EVERYTHING.select(["day", "i8"]).replace_schema_metadata(OLD),
         },
     )  # fmt: skip
     pq.write_table(EVERYTHING, folder / "p=1" / "a.parquet", row_group_size=2)
@@ -88,19 +88,19 @@ def snapshot_of(place: Path) -> Snapshot:
 
 
 def assert_same(ours: Snapshot, sparks: Snapshot) -> None:
-    """Compare headers, entries and tables, but for who made them when."""
+    """Compare headers, entries and rows of the same files, but for who made them when."""
     assert {name: ours.header.source[name] for name in ("class", "options", "partitions", "path", "table")} == {
         name: sparks.header.source[name] for name in ("class", "options", "partitions", "path", "table")
     }
     assert json.loads(ours.header.source["schema"]) == json.loads(sparks.header.source["schema"])
     assert ours.header.source["settings"].items() <= sparks.header.source["settings"].items()
     assert ours.header.root == sparks.header.root
-    assert ours.header.reasons.keys() == sparks.header.reasons.keys()
     for mine, theirs in zip(ours.header.entries, sparks.header.entries, strict=True):
         for name in ("index", "columns", "arrow", "depends"):
             assert getattr(mine, name) == getattr(theirs, name), mine.name
         assert mine.index.bound == theirs.index.bound
     tables = [found.files.table().sort_by("path") for found in (ours, sparks)]
+    tables[0] = tables[0].filter(pc.is_in(tables[0]["path"], tables[1]["path"]))
     assert tables[0].schema == tables[1].schema
     for mine, theirs in zip(*(table.to_pylist() for table in tables), strict=True):
         for name in mine:
@@ -136,11 +136,9 @@ def test_both_builds_make_the_same_metadata(plain: Any, tmp_path: Path, indexes:
         indexes = [index for index in indexes if "WKB" not in str(index)]
     ours = geoskip.build(str(data), indexes, metadata=tmp_path / "ours")
     theirs = geoskip.dataset(plain, str(data), metadata=str(tmp_path / "theirs")).create_index(*indexes)
-    assert ours.excluded.keys() == theirs.excluded.keys()
-    if not plain.version.startswith("3."):  # which cannot widen columns, and asks how to read days of long ago
-        assert ours.excluded == {}
-    assert (ours.files, ours.rows, ours.incomplete) == (theirs.files, theirs.rows, theirs.incomplete)
-    assert ours.files + len(ours.excluded) == 6
+    assert (ours.files, ours.excluded) == (5, {})
+    if not plain.version.startswith("3."):  # which fails on narrower columns and on days of long ago
+        assert (theirs.files, theirs.rows, theirs.incomplete) == (ours.files, ours.rows, ours.incomplete)
     assert_same(snapshot_of(tmp_path / "ours"), snapshot_of(tmp_path / "theirs"))
 
 
@@ -182,8 +180,8 @@ def test_a_file_that_needs_spark_is_read_whole_until_spark_adds_it(spark: Any, t
     report = geoskip.build(str(tmp_path), MinMax("at"))
     assert report.files == 2
     assert report.excluded == {
-        "b.parquet": "it needs Spark: it has times before 1900, which Spark rebases from the Julian calendar; "
-        "refresh_index() of a session indexes what Spark reads so"
+        "b.parquet": "it needs Spark: it has times before 1900 or days before 1582 that Spark rebases from the "
+        "Julian calendar; refresh_index() of a session indexes what Spark reads so"
     }
 
     def kept() -> int:

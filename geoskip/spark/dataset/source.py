@@ -308,8 +308,6 @@ class DatasetSource:
         java(self.spark).geoskip.register(relation.root)
 
 
-_TICK = 0.05
-"""Seconds by which the modification time of a folder may lag behind the clock."""
 RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
 """Options that restrict a handle to some of the files in its folders."""
 
@@ -357,24 +355,7 @@ class SparkData:
         """Test whether files may have been added since the listing, by the times of local folders."""
         if self.source.table is not None or self.state.relation.table:  # partitions may be in any folder
             return True
-        for folder in self._folders():
-            path = local_path(folder)
-            try:
-                written = None if path is None else os.stat(path).st_mtime
-            except OSError:
-                return True
-            if written is None or written > self.state.since - _TICK:
-                return True
-        return False
-
-    def _folders(self) -> set[str]:
-        """Folders of the files, with their parents up to the root."""
-        found = {self.root, *self.state.relation.roots}
-        for folder in self.state.files.folders:
-            while folder not in found:
-                found.add(folder)
-                folder = folder.rpartition("/")[0] if is_below(folder, [self.root]) else folder
-        return found
+        return self.state.files.may_have_grown(self.root, self.state.relation.roots, self.state.since)
 
     def header(self) -> Header:
         return Header(root=self.root, source={**self.state.relation.to_json(), **self.source.description()})
