@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from geoskip.engines.index_texts import TextBinder
 from geoskip.engines.matched_snapshot import check_store
 from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, state_of
 from geoskip.engines.parquet_dataset import types_of as types_of_columns
-from geoskip.engines.parquet_values import ValuePlan, read_values
+from geoskip.engines.parquet_values import read_values
 from geoskip.engines.usable_indexes import READ_ALIKE
 from geoskip.errors import (
     DatasetNotFoundError,
@@ -111,16 +110,12 @@ def build(
         raise InvalidSpecificationError(f"mode={mode!r} says how to refresh: give it without indexes")
     if threads is not None and (type(threads) is not int or threads < 1):
         raise InvalidSpecificationError(f"build(threads=) takes a number from 1 on, got {threads!r}")
-    load_mappings()
-    source = ParquetSource(ParquetPaths.of(path))
-    data = ParquetData(
-        source, store_for(source, store, metadata), metadata is None and store is None, threads or cores()
-    )
+    data = ParquetData.of(path, store, metadata, threads)
     if wanted:
-        if (why := reason_not_indexable(source.name, data.state.files)) is not None:
+        if (why := reason_not_indexable(data.name, data.state.files)) is not None:
             raise DatasetNotFoundError(why)
         bound = data.bind(wanted)
-        check_protected(source.name, data.store, getattr(data.store, "encryption", None))
+        check_protected(data.name, data.store, getattr(data.store, "encryption", None))
         create_indexes(data, bound, by=_ENGINE, choose=data.choose)
     else:
         try:
@@ -130,13 +125,8 @@ def build(
     return report_on(data, started)
 
 
-def cores() -> int:
-    """Return the number of threads that read files by default."""
-    return min(32, os.cpu_count() or 1)
-
-
-def store_for(source: ParquetSource, store: Store | None, metadata: str | os.PathLike[str] | None) -> Store:
-    """Return the store of a dataset's metadata: the given one, that of a folder, or that beside the data."""
+def _store_of(source: ParquetSource, store: Store | None, metadata: str | os.PathLike[str] | None) -> Store:
+    """The store of a dataset's metadata: the given one, that of a folder, or that beside the data."""
     check_store(store, metadata)
     if store is not None:
         return store
@@ -157,7 +147,8 @@ class ParquetData:
     """Files of a dataset, listed anew for each listing after the first, and read by threads."""
 
     def __init__(self, source: ParquetSource, store: Store, own: bool, threads: int) -> None:
-        self.source, self._store, self._own, self.threads = source, store, own, threads
+        self.source, self.store, self._own, self.threads = source, store, own, threads
+        self.name, self.root = source.name, source.root
         self.state: ParquetState = state_of(source.paths)
         self.built = BuiltRows()
         for name in (*self.state.files.unnameable(), *self.state.left_out):
@@ -166,20 +157,19 @@ class ParquetData:
         self.relation: FileRelation = source.relation(self.state, snapshot.header if snapshot is not None else None)
         self._is_new = True
 
-    @property
-    def name(self) -> str:
-        """Name in messages."""
-        return self.source.name
-
-    @property
-    def root(self) -> str:
-        """URI of the folder that paths are relative to."""
-        return self.source.root
-
-    @property
-    def store(self) -> Store:
-        """Store of the metadata."""
-        return self._store
+    @classmethod
+    def of(
+        cls,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        store: Store | None,
+        metadata: str | os.PathLike[str] | None,
+        threads: int | None = None,
+    ) -> ParquetData:
+        """The dataset of paths, with the arguments of :func:`build`."""
+        load_mappings()
+        source = ParquetSource(ParquetPaths.of(path))
+        own = metadata is None and store is None
+        return cls(source, _store_of(source, store, metadata), own, threads or min(32, os.cpu_count() or 1))
 
     def has_own_folder(self) -> bool:
         """Test whether the metadata are beside the data, in the dataset's own folder."""
@@ -302,7 +292,7 @@ class ParquetData:
 
     def _summarise_files(self, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> dict[str, FileResult]:
         """Summaries of files by their URIs."""
-        reader = _ChunkReader.of(entries, self._is_case_sensitive())
+        read_chunk = partial(_read_chunk, [entry.index for entry in entries], self._is_case_sensitive())
         named = [(file.uri, local_path(file.uri) or "") for file in files]
         size = max(1, min(_CHUNK, -(-len(named) // self.threads)))
         chunks = [named[start : start + size] for start in range(0, len(named), size)]
@@ -310,11 +300,11 @@ class ParquetData:
         title = f"reading {count_of(len(named), 'file')}"
         with delayed_progress(title, "files", len(named)) as advance, ExitStack() as stack:
             if self.threads == 1:
-                results: Iterator[list[FileResult]] = map(reader.read_chunk, chunks)
+                results: Iterator[list[FileResult]] = map(read_chunk, chunks)
             else:
                 pool = ThreadPoolExecutor(self.threads, "geoskip-build")
                 stack.callback(pool.shutdown, cancel_futures=True)
-                futures: list[Future[list[FileResult]]] = [pool.submit(reader.read_chunk, chunk) for chunk in chunks]
+                futures: list[Future[list[FileResult]]] = [pool.submit(read_chunk, chunk) for chunk in chunks]
                 results = (future.result() for future in as_completed(futures))
             for some in results:
                 found |= {result.path: result for result in some}
@@ -322,53 +312,36 @@ class ParquetData:
         return found
 
 
-@dataclass(frozen=True)
-class _ChunkReader:
-    """Reader of files: by :func:`read_files` for plain columns, else by :func:`read_values`."""
+def _read_chunk(indexes: Sequence[Index], case_sensitive: bool, files: Sequence[tuple[str, str]]) -> list[FileResult]:
+    """Summaries of files, by :func:`read_files` for indexes of plain columns, else by :func:`read_values`.
 
-    plain: tuple[IndexPlan, ...]
-    others: tuple[ValuePlan, ...]
-    every: tuple[ValuePlan, ...]
-    case_sensitive: bool
-
-    @classmethod
-    def of(cls, entries: Sequence[IndexEntry], case_sensitive: bool) -> _ChunkReader:
-        plain, others = [], []
-        every = tuple(ValuePlan(entry.name, entry.index, tuple(entry.index.bound)) for entry in entries)
-        for plan in every:
-            columns = tuple((one.name, one.type or "") for one in plan.expressions if isinstance(one, Column))
-            if len(columns) == len(plan.expressions) and all(is_readable(*column) for column in columns):
-                plain.append(IndexPlan(plan.name, plan.index, columns))
-            else:
-                others.append(plan)
-        return cls(tuple(plain), tuple(others), every, case_sensitive)
-
-    def read_chunk(self, files: Sequence[tuple[str, str]]) -> list[FileResult]:
-        """Summaries of files given as (URI, local path)."""
-        if not self.plain:
-            return [read_values(uri, local, self.every, self.case_sensitive) for uri, local in files]
-        found = []
-        paths = dict(files)
-        for result in read_files(files, self.plain, self.case_sensitive):
-            local = paths[result.path]
-            if result.problem == SPARK:
-                result = read_values(result.path, local, self.every, self.case_sensitive)
-            elif result.problem is None and self.others:
-                result = _merge_results(result, read_values(result.path, local, self.others, self.case_sensitive))
-            found.append(result)
-        return found
-
-
-def _merge_results(one: FileResult, other: FileResult) -> FileResult:
-    """Merge the results of one file for different indexes."""
-    if other.problem is not None:
-        return other
-    return FileResult(
-        one.path,
-        one.rows,
-        one.size,
-        {**one.summaries, **other.summaries},
-        None,
-        {**one.readers, **other.readers},
-        {**one.failures, **other.failures},
-    )
+    Parameters
+    ----------
+    indexes, case_sensitive
+        The indexes, bound to their expressions, and True if names of columns differ by case.
+    files
+        The URIs and local paths.
+    """
+    plain, others = [], []
+    for index in indexes:
+        columns = tuple((one.name, one.type or "") for one in index.bound if isinstance(one, Column))
+        if len(columns) == len(index.bound) and all(is_readable(*column) for column in columns):
+            plain.append(IndexPlan(str(index), index, columns))
+        else:
+            others.append(index)
+    if not plain:
+        return [read_values(uri, local, indexes, case_sensitive) for uri, local in files]
+    found = []
+    paths = dict(files)
+    for result in read_files(files, plain, case_sensitive):
+        local = paths[result.path]
+        if result.problem == SPARK:
+            result = read_values(result.path, local, indexes, case_sensitive)
+        elif result.problem is None and others:
+            more = read_values(result.path, local, others, case_sensitive)
+            result.summaries |= more.summaries
+            result.readers |= more.readers
+            result.failures |= more.failures
+            result.problem = more.problem
+        found.append(result)
+    return found

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from geoskip.engines.build import ParquetData, cores, store_for
-from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource
+from geoskip.engines.build import ParquetData
 from geoskip.errors import GeoskipError, NeedsSparkError
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
-from geoskip.registry.installed import load_mappings
 from geoskip.sources.build_verbs import check_same, with_index
 from geoskip.sources.settings import PARQUET
 from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
@@ -48,7 +46,7 @@ def verify(
         For a wrong share, and for metadata of another dataset.
     """
     check_sample(sample)
-    data = _data(path, store, metadata, threads)
+    data = ParquetData.of(path, store, metadata, threads)
     data.store.reread()
 
     def compare(snapshot: Snapshot) -> VerifyResult:
@@ -78,18 +76,9 @@ def reason_for_spark(path: Paths, store: Store, *, of_indexes: bool = True) -> s
     if not of_indexes:
         return None
     try:
-        _data(path, store, None, None).bind([entry.index for entry in snapshot.header.entries])
+        ParquetData.of(path, store, None).bind([entry.index for entry in snapshot.header.entries])
     except NeedsSparkError as error:
         return str(error)
     except GeoskipError:  # the command itself reports the error
         return None
     return None
-
-
-def _data(
-    path: Paths, store: Store | None, metadata: str | os.PathLike[str] | None, threads: int | None
-) -> ParquetData:
-    load_mappings()
-    source = ParquetSource(ParquetPaths.of(path))
-    own = metadata is None and store is None
-    return ParquetData(source, store_for(source, store, metadata), own, threads or cores())

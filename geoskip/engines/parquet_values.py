@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -52,36 +51,27 @@ class _FunctionFailed(Exception):
         self.call = call
 
 
-@dataclass(frozen=True)
-class ValuePlan:
-    """An index to build over expressions: its name, the index, and the expressions."""
-
-    name: str
-    index: Index
-    expressions: tuple[Predicate, ...]
-
-
-def read_values(uri: str, local: str, plans: Sequence[ValuePlan], case_sensitive: bool) -> FileResult:
+def read_values(uri: str, local: str, indexes: Sequence[Index], case_sensitive: bool) -> FileResult:
     """Summarise one Parquet file; a file that cannot be read gets a problem.
 
     Parameters
     ----------
     uri, local
         The file's URI, for the result, and its local path.
-    plans
-        The indexes.
+    indexes
+        The indexes, bound to their expressions.
     case_sensitive
         Resolve the names of columns with regard to case.
     """
     failures: dict[str, str] = {}
-    left = list(plans)
+    left = list(indexes)
     while True:
         try:
             result = _summarise_file(uri, local, left, case_sensitive)
         except _FunctionFailed as error:
-            failed = [plan for plan in left if any(error.call in walk(one) for one in plan.expressions)]
-            failures |= {plan.name: str(error) for plan in failed}
-            left = [plan for plan in left if plan not in failed]
+            failed = [index for index in left if any(error.call in walk(one) for one in index.bound)]
+            failures |= {str(index): str(error) for index in failed}
+            left = [index for index in left if index not in failed]
             continue
         except NeedsSpark as error:
             return FileResult(
@@ -96,7 +86,7 @@ def read_values(uri: str, local: str, plans: Sequence[ValuePlan], case_sensitive
         return result
 
 
-def _summarise_file(uri: str, local: str, plans: Sequence[ValuePlan], case_sensitive: bool) -> FileResult:
+def _summarise_file(uri: str, local: str, indexes: Sequence[Index], case_sensitive: bool) -> FileResult:
     result = FileResult(uri)
     with pa.OSFile(local) as opened:
         file = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
@@ -104,14 +94,14 @@ def _summarise_file(uri: str, local: str, plans: Sequence[ValuePlan], case_sensi
             raise NeedsSpark("its columns may be encrypted, and only Spark has the keys")
         result.rows, result.size = file.metadata.num_rows, opened.size()
         if not (file.metadata.created_by or "").startswith(_OF_THE_DAY):
-            _check_int96(file, opened, plans)
-        parts = _gather(file, plans, case_sensitive).finish()
+            _check_int96(file, opened, indexes)
+        parts = _gather(file, indexes, case_sensitive).finish()
     with sharing_results():
-        store_summaries([(result, [(plan.name, plan.index) for plan in plans], parts)], _READER)
+        store_summaries([(result, [(str(index), index) for index in indexes], parts)], _READER)
     return result
 
 
-def _check_int96(file: pq.ParquetFile, opened: pa.NativeFile, plans: Sequence[ValuePlan]) -> None:
+def _check_int96(file: pq.ParquetFile, opened: pa.NativeFile, indexes: Sequence[Index]) -> None:
     """Check that Arrow reads the INT96 times of a file as Spark does; raises NeedsSpark.
 
     Arrow writes times before 1970 with a negative number of nanoseconds of the day, which it reads as microseconds that
@@ -122,7 +112,7 @@ def _check_int96(file: pq.ParquetFile, opened: pa.NativeFile, plans: Sequence[Va
     paths = [leaf.path for leaf in _int96_leaves(file) if not leaf.max_repetition_level]
     if not paths:
         return
-    vertices = [vertex for plan in plans for expression in plan.expressions for vertex in walk(expression)]
+    vertices = [vertex for index in indexes for expression in index.bound for vertex in walk(expression)]
     names = {parts_of_name(vertex.name)[0].lower() for vertex in vertices if isinstance(vertex, Column)}
     paths = [path for path in paths if any(f"{path}.".lower().startswith(f"{name}.") for name in names)]
     exact = pq.ParquetFile(opened, metadata=file.metadata, coerce_int96_timestamp_unit="ns")
@@ -151,9 +141,9 @@ def _numbers(columns: Sequence[pa.ChunkedArray]) -> Iterator[NDArray[np.int64]]:
             yield column.cast(pa.int64()).drop_null().to_numpy()
 
 
-def _gather(file: pq.ParquetFile, plans: Sequence[ValuePlan], case_sensitive: bool) -> ValueGatherer:
-    expressions = list(dict.fromkeys(expression for plan in plans for expression in plan.expressions))
-    gatherer = ValueGatherer([(p.index, tuple(expressions.index(e) for e in p.expressions)) for p in plans])
+def _gather(file: pq.ParquetFile, indexes: Sequence[Index], case_sensitive: bool) -> ValueGatherer:
+    expressions = list(dict.fromkeys(expression for index in indexes for expression in index.bound))
+    gatherer = ValueGatherer([(index, tuple(map(expressions.index, index.bound))) for index in indexes])
     values = _ExpressionValues(file, case_sensitive)
     for table in values.tables(expressions):
         gatherer.add([values.of(expression, table) for expression in expressions], table.num_rows)

@@ -321,15 +321,15 @@ def test_a_function_that_fails_on_a_file_costs_its_own_index_alone(tmp_path: Pat
 
 
 def test_a_file_that_changes_while_it_is_read_has_no_metadata(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = build_module._ChunkReader.read_chunk
+    read = build_module._read_chunk
 
-    def meanwhile(self: Any, files: Any) -> Any:
-        found = read(self, files)
+    def meanwhile(*args: Any) -> Any:
+        found = read(*args)
         write_files(folder, {"day=1/x.parquet": pa.table({"n": [1000]})})
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(build_module._ChunkReader, "read_chunk", meanwhile)
+        patch.setattr(build_module, "_read_chunk", meanwhile)
         patch.setattr("geoskip.sources.build_verbs._PASSES", 0)
         report = geoskip.build(folder, [MinMax("n")], threads=1)
     assert report.excluded == {"day=1/x.parquet": "it changed while it was indexed"}
@@ -338,14 +338,14 @@ def test_a_file_that_changes_while_it_is_read_has_no_metadata(folder: Path, monk
 
 
 def test_files_that_arrive_meanwhile_are_read_in_a_second_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = build_module._ChunkReader.read_chunk
+    read = build_module._read_chunk
 
-    def meanwhile(self: Any, files: Any) -> Any:
+    def meanwhile(*args: Any) -> Any:
         if not (folder / "day=2").exists():
             write_files(folder, {"day=2/x.parquet": pa.table({"n": [7]})})
-        return read(self, files)
+        return read(*args)
 
-    monkeypatch.setattr(build_module._ChunkReader, "read_chunk", meanwhile)
+    monkeypatch.setattr(build_module, "_read_chunk", meanwhile)
     assert geoskip.build(folder, [MinMax("n")]).files == 3
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import geoskip
 from geoskip import BloomFilter, MinMax, ValueList
-from geoskip.engines.parquet_values import ValuePlan, read_values
+from geoskip.engines.parquet_values import read_values
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError
 from geoskip.predicates import Column
 from geoskip.sources.arrow_reader import read_files
@@ -216,8 +216,7 @@ def test_both_readers_make_the_same_summaries(data: st.DataObject, kind: str, gr
         indexes = {str(index): index.bind([column]) for index in (MinMax("c"), ValueList("c"), BloomFilter("c"))}
         fast = [IndexPlan(name, index, (("c", kind),)) for name, index in indexes.items()]
         (one,) = read_files([(path, path)], fast, False)
-        slow = [ValuePlan(name, index, (column,)) for name, index in indexes.items()]
-        other = read_values(path, path, slow, False)
+        other = read_values(path, path, list(indexes.values()), False)
     assert (one.problem, other.problem, one.rows, other.rows) == (None, None, len(rows), len(rows))
     assert {name: repr(found) for name, found in one.summaries.items()} == {
         name: repr(found) for name, found in other.summaries.items()
@@ -246,7 +245,7 @@ def test_times_that_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.Monkey
     path = str(tmp_path / "a.parquet")
     far = pa.table({"t": pa.array([2**58], pa.timestamp("us"))})
     pq.write_table(far, path, use_deprecated_int96_timestamps=True)
-    plan = ValuePlan("t", MinMax("t"), (Column("t", "timestamp"),))
-    assert "after the year 9999" in str(read_values(path, path, [plan], False).problem)
+    index = MinMax("t").bind([Column("t", "timestamp")])
+    assert "after the year 9999" in str(read_values(path, path, [index], False).problem)
     monkeypatch.setattr("geoskip.engines.parquet_values.is_signed", lambda *_: True)
-    assert "may be encrypted" in str(read_values(path, path, [plan], False).problem)
+    assert "may be encrypted" in str(read_values(path, path, [index], False).problem)
