@@ -35,8 +35,7 @@ def list_table(root: str, below: str) -> FolderListing:
     paths = [unquote(path) for path in actions["path"].to_pylist()]
     if any(":/" in path or path.startswith("/") for path in paths):
         raise InvalidSpecificationError(f"{root} is a clone, with files outside of its folder; ask through Spark")
-    inside = [number for number, path in enumerate(paths) if not below or f"{path}/".startswith(f"{below}/")]
-    order = np.array(sorted(inside, key=paths.__getitem__), dtype=np.int64)
+    order = np.array(sorted(range(len(paths)), key=paths.__getitem__), dtype=np.int64)
     actions = actions.take(pa.array(order))
     notes = []
     if "deletionVectors" in features:
@@ -54,7 +53,6 @@ def list_table(root: str, below: str) -> FolderListing:
         size=actions["size_bytes"].combine_chunks().cast(pa.int64()),
         mtime=pa.nulls(count, pa.int64()),  # a file in the log never changes
         etag=pa.nulls(count, pa.string()),
-        below=below,
         partitions=pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
         types={name: types[name] for name in names if types.get(name) in _PARTITIONS},
         schema=dict.fromkeys(types) if mapped else types,
@@ -68,7 +66,7 @@ def list_table(root: str, below: str) -> FolderListing:
             )
             if used
         ),
-    )
+    ).restrict(below)
 
 
 def open_table(root: str, caller: str) -> Any:

@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from geoskip.engines.iceberg_columns import IcebergColumns
 
 FOLDER = "_geoskip"
+_TOKENS = itertools.count(1)
 _THREADS = 8
 _DEEPEST = 64
 """Maximum depth of folders, since symbolic links may form cycles."""
@@ -77,7 +78,7 @@ class FolderListing:
     unlike: str = ""
     columns: IcebergColumns | None = None
     schema: Mapping[str, str | None] | None = None
-    token: int = field(default_factory=itertools.count(1).__next__)
+    token: int = field(default_factory=_TOKENS.__next__)
 
     def __len__(self) -> int:
         return len(self.path) + len(self.unnameable)
@@ -89,6 +90,15 @@ class FolderListing:
     def table_types(self) -> Mapping[str, str | None] | None:
         """Spark's types of a table's columns in the version that was listed; None for plain files."""
         return self.schema if self.columns is None else self.columns.types
+
+    def restrict(self, below: str) -> FolderListing:
+        """The files in one folder, or one file, of a table."""
+        if not below:
+            return self
+        inside = pa.array([f"{path}/".startswith(f"{below}/") for path in self.path.to_pylist()], pa.bool_())
+        columns = ("path", "size", "mtime", "etag", "partitions")
+        chosen = {name: column.filter(inside) for name in columns if (column := getattr(self, name)) is not None}
+        return replace(self, **chosen, below=below, token=next(_TOKENS))
 
     @cached_property
     def sizes(self) -> np.ndarray[Any, np.dtype[np.int64]]:

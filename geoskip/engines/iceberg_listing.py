@@ -46,7 +46,7 @@ def list_table(root: str, below: str) -> FolderListing:
         raise InvalidSpecificationError(
             f"{root} is a table of Iceberg, and pyiceberg cannot read {place} or a manifest of it: {why}"
         ) from error
-    return replace(found, below=below) if not below or below.endswith(_METADATA) else _restrict(found, below)
+    return replace(found, below=below) if below.endswith(_METADATA) else found.restrict(below)
 
 
 def open_table(root: str, below: str = "") -> Any:
@@ -132,24 +132,6 @@ def _list_version(root: str, place: str, _stamp: int) -> FolderListing:
                              *(f"files of {form}" for form in forms)]),
         columns=columns,
     )  # fmt: skip
-
-
-def _restrict(found: FolderListing, below: str) -> FolderListing:
-    """Restrict a listing of a table to one folder or file."""
-    chosen = pa.array([f"{path}/".startswith(f"{below}/") for path in found.path.to_pylist()], pa.bool_())
-    return FolderListing(
-        root=found.root,
-        path=found.path.filter(chosen),
-        size=found.size.filter(chosen),
-        mtime=found.mtime.filter(chosen),
-        etag=found.etag.filter(chosen),
-        below=below,
-        partitions=found.partitions.filter(chosen) if found.partitions else found.partitions,
-        types=found.types,
-        notes=found.notes,
-        unlike=found.unlike,
-        columns=found.columns,
-    )
 
 
 def _is_of_deletes(manifest: Any) -> bool:

@@ -38,7 +38,7 @@ def check_store(store: object, metadata: object) -> None:
         raise InvalidSpecificationError(f"metadata= takes the path of a folder, got {metadata!r}")
 
 
-def store_of(root: str, store: Store | None, metadata: str | None) -> Store:
+def store_of(root: str, store: Store | None, metadata: str | os.PathLike[str] | None) -> Store:
     """The store of a dataset's metadata; the same object for the same folder, since it caches snapshots."""
     check_store(store, metadata)
     if store is not None:

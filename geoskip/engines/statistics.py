@@ -50,15 +50,15 @@ import pyarrow.compute as pc
 import shapely
 from numpy.typing import NDArray
 
-from geoskip.engines.folder_listing import FOLDER, locate
-from geoskip.errors import InvalidSpecificationError, NotIndexedError
+from geoskip.engines.folder_listing import locate
+from geoskip.engines.matched_snapshot import store_of
+from geoskip.errors import NotIndexedError
 from geoskip.evaluation.value_texts import round_outwards, texts_of
 from geoskip.indexes.file_statistics import FileStatistics
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot, unread_reason
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
-from geoskip.stores.parquet import ParquetStore
 from geoskip.types import sql_type
 
 VERSION = 1
@@ -134,15 +134,8 @@ def statistics(
     MetadataError
         If they cannot be read; MissingKeyError without the keys.
     """
-    if store is not None and metadata is not None:
-        raise InvalidSpecificationError("statistics() takes metadata= (a folder) or store= (a store), and not both")
-    if store is not None and not isinstance(store, Store):
-        raise InvalidSpecificationError(f"statistics(store=) takes a geoskip.stores.Store, got {store!r}")
-    if not isinstance(path, str | os.PathLike):
-        raise InvalidSpecificationError(f"statistics() takes the path of a dataset's folder, got {path!r}")
     root, below = locate(path)
-    folder = os.path.join(root, FOLDER) if metadata is None else os.fsdecode(metadata)
-    found = statistics_of(store or ParquetStore(local_path(folder) or folder))
+    found = statistics_of(store_of(root, store, metadata))
     if not below:
         return found
     return found.filter(pc.or_(pc.starts_with(found["path"], f"{below}/"), pc.equal(found["path"], below)))
@@ -299,27 +292,8 @@ def _doubles(values: pa.Array) -> NDArray[np.float64]:
 
 def _shares(summaries: pa.Array, size: int) -> pa.Array:
     """Split the stored bytes of an index among the files by the size of their summaries in memory."""
-    weights = np.cumsum(_bytes_of(summaries), dtype=np.float64)
+    sizes = [summaries.slice(row, 1).nbytes if summaries[row].is_valid else 0 for row in range(len(summaries))]
+    weights = np.cumsum(sizes, dtype=np.float64)
     if not len(weights) or not weights[-1]:
         return pa.array(np.zeros(len(summaries), dtype=np.int64))
     return pa.array(np.diff(np.floor(weights / weights[-1] * size), prepend=0).astype(np.int64))
-
-
-def _bytes_of(values: pa.Array) -> NDArray[np.int64]:
-    """The size in bytes of each entry of an array; 0 for null."""
-    kind = values.type
-    if pa.types.is_struct(kind):
-        fields = [_bytes_of(pc.struct_field(values, number)) for number in range(kind.num_fields)]
-        return np.sum(fields, axis=0) if fields else np.zeros(len(values), dtype=np.int64)
-    valid = np.asarray(values.is_valid())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        lengths = np.asarray(values.value_lengths().fill_null(0)).astype(np.int64)
-        totals = np.append(0, np.cumsum(_bytes_of(values.flatten())))
-        ends = np.cumsum(lengths)
-        return np.asarray(totals[ends] - totals[ends - lengths] + valid * np.int64(4), dtype=np.int64)
-    if kind in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string()):
-        return np.asarray(pc.binary_length(values).fill_null(0)).astype(np.int64) + valid.astype(np.int64) * 4
-    if pa.types.is_map(kind):
-        return _bytes_of(values.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
-    width = 0 if pa.types.is_null(kind) else max(kind.bit_width // 8, 1)
-    return valid.astype(np.int64) * width

@@ -47,7 +47,7 @@ def test_what_is_no_path(call: Callable[[Any], Any]) -> None:
         (geoskip.what_if, InvalidSpecificationError, "expected a dataset, as of geoskip.dataset.*, got int"),
         (geoskip.recommend, InvalidSpecificationError, "expected a dataset, as of geoskip.dataset.*, got int"),
         (geoskip.configure, InvalidSpecificationError, "takes a builder such as SparkSession.builder, got 3"),
-        (geoskip.statistics, InvalidSpecificationError, "takes the path of a dataset's folder, got 3"),
+        (geoskip.statistics, InvalidSpecificationError, "a path of a dataset is a text, got 3"),
         (geoskip.duckdb, InvalidSpecificationError, r"wraps what duckdb.connect\(...\) returns, got 3"),
         (geoskip.check_mapping, MappingError, "takes a Python function, a UDF, .* name of one, got 3"),
         (geoskip.release, InvalidSpecificationError, r"called 3; in it is nothing, and geoskip.quarantined\(\) has"),
