@@ -6,8 +6,9 @@ Snapshots and data derived from them are cached until the log has a newer snapsh
 from __future__ import annotations
 
 import os
-import threading
+import weakref
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from geoskip.stores.log_files import local_path
 from geoskip.stores.parquet import ParquetStore
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-_stores: dict[str, ParquetStore] = {}
-_lock = threading.Lock()
+_MOST_STORES = 64
+_snapshots: dict[int, Snapshot] = {}
+"""The last snapshot that was read from each store, by the store's identity, since stores need not be hashable."""
 
 
 def check_store(store: object, metadata: object) -> None:
@@ -44,12 +46,12 @@ def store_of(root: str, store: Store | None, metadata: str | os.PathLike[str] | 
     if store is not None:
         return store
     folder = os.path.join(root, FOLDER) if metadata is None else local_path(os.fspath(metadata)) or str(metadata)
-    with _lock:
-        return _stores.setdefault(os.path.abspath(folder), ParquetStore(os.path.abspath(folder)))
+    return _store_in(os.path.abspath(folder))
 
 
-_snapshots: dict[int, tuple[Store, Snapshot]] = {}
-_MOST_SNAPSHOTS = 64
+@lru_cache(_MOST_STORES)
+def _store_in(folder: str) -> ParquetStore:
+    return ParquetStore(folder)
 
 
 def latest_snapshot(store: Store) -> Snapshot | None:
@@ -57,20 +59,13 @@ def latest_snapshot(store: Store) -> Snapshot | None:
     number = store.latest()
     if number is None:
         return None
-    identity = store.identity()
-    with _lock:
-        known_store, known = _snapshots.get(id(store), (None, None))
-    if known_store is store and known is not None:
-        header = known.header
-        if (header.identity, header.number) == (identity, number):
-            return known
-    loaded = store.load(number)
-    with _lock:
-        _snapshots.pop(id(store), None)
-        _snapshots[id(store)] = (store, loaded)
-        while len(_snapshots) > _MOST_SNAPSHOTS:
-            del _snapshots[next(iter(_snapshots))]
-    return loaded
+    known = _snapshots.get(id(store))
+    if known is None or (known.header.identity, known.header.number) != (store.identity(), number):
+        known = store.load(number)
+        if id(store) not in _snapshots:
+            weakref.finalize(store, _snapshots.pop, id(store), None)
+        _snapshots[id(store)] = known
+    return known
 
 
 def snapshot_or_reason(

@@ -19,8 +19,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Context, Decimal
-from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -52,12 +50,9 @@ _ROW_BY_ROW = frozenset(
 """Functions that are unknown (in part), but work row by row, so that the rest of an expression can be used."""
 _TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {"StartsWith": StartsWith, "EndsWith": EndsWith}
 _CLOSED = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
-_MICROSECONDS = {"Milliseconds": Fraction(1000), "Microseconds": Fraction(1), "Nanoseconds": Fraction(1, 1000)}
 _COARSEST = 1000
 """The coarsest unit of a column is milliseconds; a literal is truncated to it."""
 _SIGNED = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
-_WHOLE = frozenset({*_SIGNED, "UInt8", "UInt16", "UInt32", "UInt64", "Int128"})
-_DIGITS = Context(prec=76)
 Json = Any
 
 
@@ -123,13 +118,11 @@ class _JsonExpression:
         if not isinstance(node, dict) or len(node) != 1:
             raise _NotRowByRow(f"an expression of polars with {str(node)[:60]} is not used")
         ((kind, about),) = node.items()
-        if kind in ("Cast", "Function") and _is_constant(node):
-            return self._evaluate_constant(node)
+        if _is_constant(node):
+            return self._constant(node)
         match kind, about:
             case "Column", str():
                 return self.builder.column(about)
-            case "Literal", _:
-                return self._literal(about)
             case "Alias", [inner, _]:
                 return self.visit(inner)
             case "BinaryExpr", {"left": left, "op": str() as op, "right": right}:
@@ -142,12 +135,18 @@ class _JsonExpression:
                 return self._function(function, arguments)
         raise _NotRowByRow(f"an expression of polars with {kind} is not used: it may look at more than one row")
 
-    def _evaluate_constant(self, node: Json) -> Any:
-        """Evaluate a constant expression such as ``pl.date(2024, 1, 31)`` with polars."""
+    def _constant(self, node: Json) -> Any:
+        """Evaluate a literal, or a constant expression such as ``pl.date(2024, 1, 31)``, with polars."""
         import polars as pl
 
-        values = pl.select(pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")).to_series()
-        return constant_of(values.to_arrow()[0], self.builder)
+        try:
+            values = pl.select(pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")).to_series()
+            scalar = values.to_arrow()[0]
+        except (pl.exceptions.PolarsError, pa.ArrowException):
+            return self.builder.unknown("NaN, infinity and integers of 128 bits are not used as literals of polars")
+        if pa.types.is_dictionary(scalar.type):
+            return self.builder.unknown("a literal of an enumeration is not used")
+        return constant_of(scalar, self.builder)
 
     def _operator(self, op: str, left: Any, right: Any) -> EngineCondition:
         builder = self.builder
@@ -241,37 +240,6 @@ class _JsonExpression:
                 case {"Datetime": [_, None]} if kind.kind == "date":
                     return Rounded(part)
         return self.builder.unknown(f"a cast to {str(dtype)[:60]} of polars is not used", part)
-
-    def _literal(self, about: Json) -> Any:
-        match about:
-            case {"Dyn": {"Int": int() as value}}:
-                return Constant.number("integer", value)
-            case {"Dyn": {"Float": float() | int() as value}} | {"Scalar": {"Float64": float() | int() as value}}:
-                return Constant("float", float(value))
-            case {"Scalar": {"Float32": float() | int() as value}}:
-                return Constant("float", float(pa.scalar(float(value), pa.float32()).as_py()))
-            case {"Dyn": {"Str": str() as value}} | {"Scalar": {"String": str() as value}}:
-                return Constant("text", value)
-            case {"Scalar": {"Boolean": bool() as value}}:
-                return Constant("boolean", value)
-            case {"Scalar": {"Null": _}}:
-                return Constant("null")
-            case {"Scalar": {"Binary": list() as value}}:
-                return Constant("binary", bytes(value))
-            case {"Scalar": {"Date": int() as value}}:
-                return Constant.number("date", value)
-            case {"Scalar": {"Datetime": [int() as value, unit, *_]}} if unit in _MICROSECONDS:
-                return Constant.number("time", value * _MICROSECONDS[unit])
-            case {"Scalar": {"Decimal": [int() as value, _, int() as scale]}}:
-                return Constant.number("decimal", Decimal(value).scaleb(-scale, _DIGITS))
-            case {"Scalar": dict() as scalar} if len(scalar) == 1:
-                ((kind, value),) = scalar.items()
-                if kind in _WHOLE and isinstance(value, int):
-                    return Constant.number("integer", value)
-                return self.builder.unknown(f"a literal of {kind} is not used")
-            case {"Dyn": {"Float": None}}:
-                return self.builder.unknown("NaN and infinity are not used as literals of polars")
-        raise _NotRowByRow(f"an expression of polars with the literal {str(about)[:60]} is not used")
 
 
 def _is_constant(node: Json) -> bool:
