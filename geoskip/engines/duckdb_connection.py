@@ -21,19 +21,22 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 
 from geoskip.engines.constant_bounds import conjunction
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_scopes import Json, TableScan, cte_names, find_scans, fold_case, table_names
-from geoskip.engines.duckdb_session import SPATIAL, Query, RegisteredView, SessionFacts
+from geoskip.engines.duckdb_session import SPATIAL, SessionFacts, name_in_from
 from geoskip.engines.duckdb_statement import (
     BUILT_IN,
     NotUnderstoodError,
     Parquet,
+    Run,
     functions_of,
     head_and_query,
+    literal,
     named_parameters,
     parquet_of,
     parse_query,
@@ -87,7 +90,7 @@ class NarrowedConnection:
         self._own = connection.cursor()
         self._files = ParquetFiles(self._run)
         self._names: dict[str, str] = {}
-        self._views: dict[str, RegisteredView] = {}
+        self._mark = f"registered with geoskip {uuid4()}"
         self._refused: dict[str, InvalidSpecificationError] = {}
         self._report = Report(())
 
@@ -153,9 +156,8 @@ class NarrowedConnection:
         folder = os.path.join(root, below).rstrip("/")
         if store is not None or metadata is not None:
             self._files.datasets[folder] = (store, metadata)
-        self._views.pop(fold_case(name), None)
         self._files.listings.clear()
-        self._make_view(name, folder)
+        self._make_view(SessionFacts(self._session), name, folder)
         self._names[fold_case(name)] = folder
 
     def register_functions(self) -> list[str]:
@@ -181,37 +183,38 @@ class NarrowedConnection:
 
     def _refresh_views(self) -> None:
         """Bring the views of registered folders up to date, for what is not seen through."""
+        facts = SessionFacts(self._session)
+        names = self._registered(facts)
         self._refused.clear()
-        for name, folder in self._registered(SessionFacts(self._session)).items():
+        for name, folder in names.items():
             try:
-                self._make_view(name, folder)
+                self._make_view(facts, name, folder)
             except InvalidSpecificationError as error:  # a table that has deletion vectors by now
                 self._refused[name] = error
-                self._views.pop(name, None)
                 self._session(f"DROP VIEW IF EXISTS temp.{quote_name(name)}", [])
             except (GeoskipError, NotUnderstoodError, OSError):  # the folder is gone: DuckDB says so if it is read
                 continue
 
     def _registered(self, facts: SessionFacts) -> dict[str, str]:
-        """The folders of the names that still mean the views that were made for them."""
+        """The folders of the names that still mean the views that were made for them, or mean nothing now."""
 
         def is_ours(name: str) -> bool:
-            text, view = facts.definition_of(name), self._views.get(name)
-            return text is None if view is None else hash(text) in view.definitions
+            comment = facts.comment(name_in_from(name))
+            return name in self._refused if comment is None else comment.startswith(self._mark)
 
         return {name: folder for name, folder in self._names.items() if is_ours(name)}
 
-    def _make_view(self, name: str, folder: str) -> None:
+    def _make_view(self, facts: SessionFacts, name: str, folder: str) -> None:
+        """Make the view of a folder, unless it reads these files; its comment, which a rollback restores, says so."""
         names = self._files.of_folder(folder)
-        view = self._views.get(fold_case(name), RegisteredView())
-        if names == view.files:
-            return
         if not names:
             raise InvalidSpecificationError(f"there are no files in {folder}; give the folder of a Parquet dataset")
         call = self._files.reader(folder).text(names)
+        comment = f"{self._mark}: {hash(call)}"
+        if facts.comment(name_in_from(name)) == comment:
+            return
         self._session(f"CREATE OR REPLACE TEMP VIEW {quote_name(name)} AS SELECT * FROM {call}", [])
-        definition = hash(SessionFacts(self._session).definition_of(name))
-        self._views[fold_case(name)] = RegisteredView(names, view.definitions | {definition})
+        self._session(f"COMMENT ON VIEW temp.{quote_name(name)} IS {literal(comment)}", [])
 
     # ---- running
 
@@ -307,7 +310,7 @@ def _on_arrow(offered: OfferedFunction) -> Callable[..., pa.Array]:
 class _Statement:
     """One statement, while it is narrowed."""
 
-    run: Query
+    run: Run
     facts: SessionFacts
     files: ParquetFiles
     names: Mapping[str, str]
@@ -364,7 +367,7 @@ class _Statement:
     def _parquet(self, ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
         found = None if self.facts.is_named(ref) else parquet_of(ref, query, tokens)
         name = fold_case(ref.get("table_name", ""))
-        if found is None and name in self.names and self.facts.definition(ref) is not None:
+        if found is None and name in self.names and self.facts.comment(ref) is not None:
             start, stop = self._span_of(ref, query, tokens)
             alias = "" if ref.get("alias") else ref["table_name"]
             return self.files.reader(self.names[name], start, stop, alias)
@@ -374,7 +377,7 @@ class _Statement:
         names = self.files.names_of(parquet)
         predicate, reasons = self._predicate(parquet, names, scan)
         if predicate is None:
-            self.scans.append(self.files.all(parquet, names, reasons))
+            self.scans.append(self.files.scan(parquet, names, names, "", reasons))
             return parquet.text(names) if parquet.folder else None
         by_file = bool(_BY_FILE.search(self.whole))
         zoned = not is_utc(self.facts.zone)

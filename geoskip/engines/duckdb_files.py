@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -158,18 +157,27 @@ class ParquetFiles:
         types = ((name, _spark_type(kind)) for name, kind in self.columns(parquet, names))
         return {name: kind for name, kind in types if kind is not None and fold_case(name) not in left_out}
 
-    def all(self, parquet: Parquet, names: Sequence[str], reasons: Sequence[str]) -> Scan:
-        """The report of a reader of all its files.
+    def scan(
+        self, parquet: Parquet, names: Sequence[str], kept: Sequence[str], predicate: str, reasons: Sequence[str]
+    ) -> Scan:
+        """The report of a reader.
 
         Parameters
         ----------
-        parquet, names
-            The reader, and its files.
-        reasons
-            The reasons why none is skipped.
+        parquet, names, kept
+            The reader, its files, and those of them that are read.
+        predicate, reasons
+            The condition as geoskip understood it, and sentences on what could not be used.
         """
-        size = self._bytes(names)
-        return _scan(parquet, names, names, size, size, "", reasons)
+
+        def paths(are_kept: bool) -> list[str]:
+            read = set(kept)
+            return [name for name in names if (name in read) is are_kept]
+
+        return Scan(
+            ", ".join(parquet.patterns[:3]), predicate, len(names), len(kept), self._bytes(names), self._bytes(kept),
+            noted=tuple(reasons), paths=paths,
+        )  # fmt: skip
 
     def narrow(self, parquet: Parquet, names: list[str], predicate: Predicate, *, by_file: bool, zoned: bool) -> Answer:
         """Return the reader of the files that may hold a row for which a predicate is TRUE.
@@ -195,16 +203,13 @@ class ParquetFiles:
         kept = [name for name in names if _absolute(name) not in skipped]
         reasons = list(dict.fromkeys([*reasons, *(reason for answer in answers for reason in answer.report.noted)]))
         text, kept = self._text(parquet, names, kept, by_file, reasons)
-        scan = _scan(parquet, names, kept, self._bytes(names), self._bytes(kept), str(predicate), reasons)
-        effects = [answer.report.effects for answer in answers]
-        decisions = [answer.report.decisions for answer in answers]
-        among = [answer.report.among for answer in answers]
+        reports = [answer.report for answer in answers]
         scan = dataclasses.replace(
-            scan,
-            effects=lambda: tuple(effect for one in effects for effect in one()),
-            decisions=lambda: tuple(decision for one in decisions for decision in one()),
-            among=lambda: tuple(mask for one in among for mask in one()),
-            files_unindexed=sum(answer.report.files_unindexed for answer in answers),
+            self.scan(parquet, names, kept, str(predicate), reasons),
+            effects=lambda: tuple(effect for report in reports for effect in report.effects()),
+            decisions=lambda: tuple(decision for report in reports for decision in report.decisions()),
+            among=lambda: tuple(mask for report in reports for mask in report.among()),
+            files_unindexed=sum(report.files_unindexed for report in reports),
         )
         return Answer(text, scan)
 
@@ -289,37 +294,6 @@ class ParquetFiles:
             return parquet.text(kept, hive), kept
         reasons.append("all files are read: their columns differ, and DuckDB takes them from all of them")
         return parquet.text(names), names
-
-
-def _scan(
-    parquet: Parquet,
-    names: Sequence[str],
-    kept: Sequence[str],
-    bytes_total: int,
-    bytes_kept: int,
-    predicate: str,
-    reasons: Sequence[str],
-) -> Scan:
-    """Report one reader.
-
-    Parameters
-    ----------
-    parquet, names, kept
-        The reader, its files, and those of them that are read.
-    bytes_total, bytes_kept
-        Their bytes.
-    predicate, reasons
-        The condition as geoskip understood it, and sentences on what could not be used.
-    """
-
-    def paths(chosen: Sequence[str], every: Sequence[str], are_kept: bool) -> list[str]:
-        read = set(chosen)
-        return [name for name in every if (name in read) is are_kept]
-
-    return Scan(
-        ", ".join(parquet.patterns[:3]), predicate, len(names), len(kept), bytes_total, bytes_kept,
-        noted=tuple(reasons), paths=partial(paths, kept, names),
-    )  # fmt: skip
 
 
 def _stamp(name: str) -> tuple[int, int]:

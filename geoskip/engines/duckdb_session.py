@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from geoskip.engines.duckdb_scopes import Json, fold_case
-from geoskip.engines.duckdb_statement import literal
-
-Query = Callable[[str, Sequence[Any]], "list[tuple[Any, ...]]"]
+from geoskip.engines.duckdb_statement import Run, literal
 
 SPATIAL = "SELECT loaded FROM duckdb_extensions() WHERE extension_name = 'spatial' AND loaded"
 _DEFAULTS = {
@@ -24,7 +20,7 @@ _VIEW = re.compile(r'CREATE (?:TEMP |TEMPORARY )?VIEW (?:(?:"(?:[^"]|"")*"|[^\s(
 class SessionFacts:
     """Facts of the session at the time of one statement; each is asked for once."""
 
-    def __init__(self, session: Query) -> None:
+    def __init__(self, session: Run) -> None:
         self._session = session
         self._cache: dict[str, list[tuple[Any, ...]]] = {}
 
@@ -33,25 +29,23 @@ class SessionFacts:
             self._cache[key] = self._session(query, [])
         return self._cache[key]
 
-    def definition(self, ref: Json) -> str | None:
-        """Return the CREATE VIEW of what an unqualified name means with certainty, None for others."""
-        named = self._candidates(ref)
-        temporary = [row for row in named if row[0] == "temp"]
-        if temporary:
-            named = temporary
-        if len(named) != 1 or named[0][3] is None or not (temporary or named[0][4]):
-            return None
-        return str(named[0][3])
-
-    def definition_of(self, name: str) -> str | None:
-        """Return the definition of the view that a name alone means."""
-        return self.definition({"type": "BASE_TABLE", "schema_name": "", "catalog_name": "", "table_name": name})
+    def comment(self, ref: Json) -> str | None:
+        """Return the comment on the view that an unqualified name means with certainty, None for others."""
+        row = self._view_row(ref)
+        return None if row is None else str(row[5] or "")
 
     def view(self, ref: Json) -> str | None:
         """Return the query of the view that an unqualified name means with certainty, None for others."""
-        definition = self.definition(ref)
-        found = None if definition is None else _VIEW.fullmatch(definition)
+        row = self._view_row(ref)
+        found = None if row is None else _VIEW.fullmatch(row[3])
         return found[1] if found else None
+
+    def _view_row(self, ref: Json) -> tuple[Any, ...] | None:
+        named = self._candidates(ref)
+        temporary = [row for row in named if row[0] == "temp"]
+        named = temporary or named
+        is_certain = len(named) == 1 and named[0][3] is not None and (temporary or named[0][4])
+        return named[0] if is_certain else None
 
     def columns(self, ref: Json) -> list[str] | None:
         """Return the columns of the table that an unqualified name means, None for a view and for others."""
@@ -65,8 +59,8 @@ class SessionFacts:
         return [str(row[0]) for row in rows]
 
     def _tables(self) -> list[tuple[Any, ...]]:
-        """Database, schema, name, text of a view, and True in the current schema, of all tables and views."""
-        here = "database_name = current_database() AND schema_name = current_schema()"
+        """Database, schema, name, text of a view, True in the current schema, and comment, of tables and views."""
+        here = "database_name = current_database() AND schema_name = current_schema(), comment"
         return self._query(
             "tables",
             f"SELECT database_name, schema_name, view_name, sql, {here} FROM duckdb_views() WHERE NOT internal "
@@ -119,12 +113,6 @@ class SessionFacts:
         return None
 
 
-@dataclass(frozen=True)
-class RegisteredView:
-    """The view of a registered folder: its files, and hashes of the definitions that the view has had.
-
-    A rollback may restore an earlier definition.
-    """
-
-    files: list[str] | None = None
-    definitions: frozenset[int] = frozenset()
+def name_in_from(name: str) -> Json:
+    """The node of a table in FROM that is an unqualified name."""
+    return {"type": "BASE_TABLE", "schema_name": "", "catalog_name": "", "table_name": name}
