@@ -81,14 +81,6 @@ class StartOfUnit:
 
 
 @dataclass(frozen=True)
-class ColumnSum:
-    """A column of whole numbers plus a constant."""
-
-    column: Column
-    by: int
-
-
-@dataclass(frozen=True)
 class TextLiteral:
     """A literal text, which becomes what it is compared with."""
 
@@ -302,29 +294,6 @@ class SqlOperands:
     def _is_zoned(self, target: str) -> bool:
         """True for a type of instants: TIMESTAMP in Spark, TIMESTAMPTZ in DuckDB."""
         return target == "timestamptz" or (target == "timestamp" and self.dialect == "spark")
-
-    def _of_add(self, node: Any) -> object:
-        return self._sum(node, 1)
-
-    def _of_sub(self, node: Any) -> object:
-        return self._sum(node, -1)
-
-    def _sum(self, node: Any, sign: int) -> object:
-        left = self.operand(node.this)
-        if type(node.expression).__name__ == "Interval" and isinstance(left, SqlTime):
-            amount, unit = self.operand(node.expression.this), node.expression.args.get("unit")
-            text = amount.text if isinstance(amount, TextLiteral) else str(getattr(amount, "value", ""))
-            if unit is None or not text.lstrip("-").isdigit():
-                return UNKNOWN
-            return left.plus(sign * int(text), unit.name) or UNKNOWN
-        match left, self.operand(node.expression):
-            case SqlTime("date"), Constant("integer", value):
-                return left.plus(sign * int(value), "day") or UNKNOWN
-            case Column() as column, Constant("integer", value) if column.type in ("int", "bigint"):
-                return ColumnSum(column, sign * int(value)) if abs(value) < 2**31 else UNKNOWN
-            case Constant("integer", value), Column() as column if sign == 1 and column.type in ("int", "bigint"):
-                return ColumnSum(column, int(value)) if abs(value) < 2**31 else UNKNOWN
-        return UNKNOWN
 
     def _of_year(self, node: Any) -> object:
         return self._year(node.this.this if type(node.this).__name__ == "TsOrDsToDate" else node.this)

@@ -19,8 +19,7 @@ NaN                         is equal to itself and above all numbers, in both
 days and times              only ``2024-02-29`` and ``2024-02-29 12:30:00`` in texts, in DuckDB's ``12:30`` too; local
                             times and instants are compared where the session's zone is given, and the time is neither
                             skipped nor repeated, nor before 1970 in a zone with an offset
-division, casts of texts    not used: they fail, are NULL or round in one and not in the other
-sums                        of whole numbers: an overflow is an error in DuckDB, and may wrap around in Spark
+arithmetic, casts of texts  not used: they fail, wrap around, are NULL or round in one and not in the other
 operators                   a comparison within a comparison is not used: precedence differs
 =========================== ============================================================================================
 """
@@ -31,13 +30,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from geoskip.engines.agreed_functions import CATALYST
 from geoskip.engines.constant_bounds import NEGATED, Constant, compared, disjunction
 from geoskip.engines.extras import require_package
 from geoskip.engines.implied_conditions import EngineCondition, Rounded, YearOf, moment
 from geoskip.engines.sql_operands import (
     QUOTES,
-    ColumnSum,
     SqlOperands,
     StartOfUnit,
     TextLiteral,
@@ -289,8 +286,6 @@ class SqlTranslator(SqlOperands):
                 return self.builder.compare(op, left, right)
             case StartOfUnit() as part, Constant() | TextLiteral() | SqlTime():
                 return self._compare_start(op, part, right, node)
-            case ColumnSum(column, by), Constant("integer", value):
-                return self._compare_sum(op, column, by, int(value))
             case Call() as call, Constant() if call.type == "double":
                 if (number := self.as_double(right)) is not None and not number.error:
                     literal = Literal(number.value, "double")
@@ -308,8 +303,7 @@ class SqlTranslator(SqlOperands):
             return self.not_used(node)
         if part.through_instants and part.column.type != "timestamp" and not is_utc(self.zone):
             return self.not_used(node)
-        found = starts(part.unit, time.microseconds)
-        return self.not_used(node) if found is None else self._decide(op, part.column, time.microseconds, *found, node)
+        return self._decide(op, part.column, time.microseconds, *starts(part.unit, time.microseconds), node)
 
     def _decide(self, op: str, column: Column, value: int, first: int, following: int, node: Any) -> EngineCondition:
         """Compare the start of the unit of a column with a local time.
@@ -346,16 +340,3 @@ class SqlTranslator(SqlOperands):
             return compare("<", column, end)
 
         return holds(op)
-
-    def _compare_sum(self, op: str, column: Column, by: int, value: int) -> EngineCondition:
-        if self.dialect == "duckdb":
-            return self.builder.compare(op, column, Constant.number("integer", value - by))
-        kind = "int" if column.type == "int" else "bigint"
-        if by not in sql_type(kind).values or value not in sql_type("bigint").values:
-            return self.unknown(f"{column} + {by} is not used: it is too large")
-        flags = ("LEGACY",)  # which may wrap around where the other mode fails
-        total = Call("+", (column, Literal(by, kind)), CATALYST + "Add", flags, kind)
-        literal = Literal(value, kind if value in sql_type(kind).values else "bigint")
-        if literal.type != kind:
-            return self.unknown(f"{column} + {by} is not used: it is compared with a larger type")
-        return EngineCondition(compared(op, total, literal), compared(NEGATED[op], total, literal))

@@ -8,18 +8,18 @@
 
 from __future__ import annotations
 
-import calendar
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo
+
+import numpy as np
 
 DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)
 _FORM = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?)?(Z|[+-]\d\d:\d\d|[+-]\d\d)?")
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
-_MICROSECONDS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 UNITS = ("year", "quarter", "month", "week", "day")
 """Units with the same start in all engines: weeks start on Mondays."""
 
@@ -41,31 +41,6 @@ class SqlTime:
     def microseconds(self) -> int:
         """Microseconds since 1970; for a day those of its midnight."""
         return self.value * DAY if self.kind == "date" else self.value
-
-    def plus(self, amount: int, unit: str) -> SqlTime | None:
-        """Add an interval; None if engines differ, as for hours added to a date."""
-        unit = unit.lower().removesuffix("s")
-        try:
-            if unit in ("day", "week"):
-                days = amount * (7 if unit == "week" else 1)
-                return SqlTime(self.kind, self.value + days * (1 if self.kind == "date" else DAY))
-            if unit in _MONTHS and self.kind != "instant":
-                day, rest = divmod(self.microseconds, DAY)
-                moved = _months_later(date(1970, 1, 1) + timedelta(day), amount * _MONTHS[unit])
-                days = (moved - date(1970, 1, 1)).days
-                return SqlTime(self.kind, days if self.kind == "date" else days * DAY + rest)
-        except (OverflowError, ValueError):
-            return None
-        if unit in _MICROSECONDS and self.kind != "date":
-            return SqlTime(self.kind, self.value + amount * _MICROSECONDS[unit])
-        return None
-
-
-def _months_later(day: date, months: int) -> date:
-    """The day some months later, or the last day of a shorter month."""
-    count = day.year * 12 + day.month - 1 + months
-    year, month = divmod(count, 12)
-    return date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
 
 
 def time_of(text: str) -> SqlTime | None:
@@ -129,24 +104,17 @@ def instant_of(local: int, zone: str | None) -> int | None:
     return local - offset // timedelta(microseconds=1)
 
 
-def starts(unit: str, local: int) -> tuple[int, int] | None:
+def starts(unit: str, local: int) -> tuple[int, int]:
     """Start of the calendar unit that contains a local time, and start of the next, in microseconds.
 
     >>> [value // DAY for value in starts("month", 19782 * DAY + 5)]
     [19754, 19783]
     """
-    day = date(1970, 1, 1) + timedelta(local // DAY)
-    try:
-        match unit:
-            case "day":
-                first, following = day, day + timedelta(1)
-            case "week":
-                first = day - timedelta(day.weekday())
-                following = first + timedelta(7)
-            case _:
-                length = _MONTHS[unit]
-                first = date(day.year, (day.month - 1) // length * length + 1, 1)
-                following = _months_later(first, length)
-    except (OverflowError, ValueError):
-        return None
-    return (first - date(1970, 1, 1)).days * DAY, (following - date(1970, 1, 1)).days * DAY
+    day = local // DAY
+    if unit in _MONTHS:
+        month = int(np.datetime64(day, "D").astype("datetime64[M]").astype(int)) // _MONTHS[unit] * _MONTHS[unit]
+        ends = (np.datetime64(one, "M").astype("datetime64[D]").astype(int) for one in (month, month + _MONTHS[unit]))
+        first, following = (int(end) * DAY for end in ends)
+        return first, following
+    first, length = (day - (day + 3) % 7, 7) if unit == "week" else (day, 1)
+    return first * DAY, (first + length) * DAY
