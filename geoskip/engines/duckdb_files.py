@@ -19,11 +19,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoskip.engines.duckdb_iceberg import columns_by_id
 from geoskip.engines.duckdb_scopes import GLOB_MARKS, fold_case
-from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, quote_name
+from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, literal, quote_name
 from geoskip.engines.files import KeptFiles, files
 from geoskip.engines.folder_listing import FolderListing, locate, path_keys, table_format
+from geoskip.engines.iceberg_columns import spark_type
 from geoskip.engines.table_listing import list_files, refuse_unlike
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.predicates import Column, Predicate, walk
@@ -114,7 +114,7 @@ class ParquetFiles:
         found = self._of_table(folder)
         options: dict[str, str] = {}
         if found.columns is not None:
-            options = {"schema": columns_by_id(found), "hive_partitioning": "false"}
+            options = {"schema": _columns_by_id(found), "hive_partitioning": "false"}
         elif found.partitions is not None:
             options = _options_of_delta(found)
         text = "".join(f", {name} = {value}" for name, value in options.items())
@@ -344,6 +344,47 @@ def _options_of_delta(found: FolderListing) -> dict[str, str]:
         types = ", ".join(f"{quote_name(name)}: {kind}" for name, kind in hive.items())
         options |= {"hive_partitioning": "true", "hive_types": f"{{{types}}}"}
     return options
+
+
+def _columns_by_id(found: FolderListing) -> str:
+    """The option ``schema`` of ``read_parquet``, by which DuckDB finds the columns of a table of Iceberg.
+
+    Fields in structs and lists it finds by names, columns in files without ids not at all, and floats it compares with
+    constants that it has made floats, so the schemas of files are read where there may be such.
+    """
+    assert found.columns is not None
+    fields = found.columns.schema.fields
+    if found.columns.differ_in_files or any(
+        not each.field_type.is_primitive or each.initial_default is not None for each in fields
+    ):
+        paths = [os.path.join(found.root, name) for name in found.path.to_pylist()]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for path, schema in zip(paths, pool.map(pq.read_schema, paths), strict=True):
+                found.columns.refuse(schema, path, "geoskip.duckdb()", by_id=True)
+    columns = (
+        f"{each.field_id}: {{name: {literal(each.name)}, type: {literal(_duckdb_type(each.field_type))}, "
+        "default_value: NULL}"
+        for each in fields
+    )
+    return f"MAP {{{', '.join(columns)}}}"
+
+
+def _duckdb_type(kind: Any) -> str:
+    """DuckDB's name of an Iceberg type; raises InvalidSpecificationError where it has none."""
+    if kind.is_struct:
+        return (
+            f"STRUCT({', '.join(f'{quote_name(each.name)} {_duckdb_type(each.field_type)}' for each in kind.fields)})"
+        )
+    if hasattr(kind, "element_type"):
+        return f"{_duckdb_type(kind.element_type)}[]"
+    if hasattr(kind, "key_type"):
+        return f"MAP({_duckdb_type(kind.key_type)}, {_duckdb_type(kind.value_type)})"
+    own = {"time": "TIME", "uuid": "UUID"}.get(str(kind))
+    text = spark_type(kind) or ""
+    found = own or (text if text.startswith("decimal(") else _OWN_TYPES.get(text))
+    if found is None:
+        raise InvalidSpecificationError(f"DuckDB has no type for Iceberg's {kind}; read the table by scan_polars()")
+    return found.upper()
 
 
 def _are_in_paths(column: str, paths: pa.Array, values: pa.ChunkedArray) -> bool:

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -21,14 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.clauses import KEEP_NONE, Mask
-from geoskip.engines.agreed_functions import is_agreed
 from geoskip.engines.folder_listing import FolderListing, locate
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
 from geoskip.engines.table_listing import list_files
 from geoskip.engines.time_texts import is_utc, zone_of
-from geoskip.engines.usable_indexes import schema_types, types_of_schema, usable, without_old_times
+from geoskip.engines.usable_indexes import reason_unusable, schema_types, types_of_schema, without_old_times
 from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.lifecycle.log import reason_unreadable
 from geoskip.metadata import IndexEntry, Snapshot, empty_snapshot
@@ -336,11 +334,15 @@ class _Question:
             load_mappings()
         named = self._as_indexed(self.predicate)
         read = top_level_columns(named)
-        concerned = [
-            entry for entry in snapshot.header.entries if not read.isdisjoint(top_level_columns(*entry.index.bound))
-        ]
-        header = replace(snapshot.header, entries=tuple(concerned))
-        return usable(self.found.root, header, is_agreed, self.reasons, self.found.columns, named, self.found.schema)
+        found = []
+        for entry in snapshot.header.entries:
+            if not read.isdisjoint(top_level_columns(*entry.index.bound)):
+                why = reason_unusable(self.found, snapshot.header, entry, named)
+                if why is None:
+                    found.append(entry)
+                else:
+                    self.reasons.append(f"{entry.name} is not used: {why}")
+        return found
 
     def _as_indexed(self, predicate: Predicate) -> Predicate:
         """Replace the columns of a condition by their names in the metadata."""

@@ -279,16 +279,9 @@ def _agrees(arrow: pa.DataType, kind: SqlType) -> bool:
     if pa.types.is_struct(arrow):
         fields = dict(kind.fields)
         return set(fields) >= {field.name for field in arrow} and all(_agrees(f.type, fields[f.name]) for f in arrow)
-    name = str(arrow)
     if pa.types.is_timestamp(arrow):
         return kind.kind in ("timestamp", "timestamp_ntz")
     if pa.types.is_fixed_size_binary(arrow):
         return kind.kind == "binary"
-    return kind.kind == _KINDS.get(name)
-
-
-_KINDS = {
-    "float": "float", "double": "double", "bool": "boolean", "date32[day]": "date",
-    **dict.fromkeys(("string", "large_string", "string_view"), "string"),
-    **dict.fromkeys(("binary", "large_binary", "binary_view"), "binary"),
-}  # fmt: skip
+    name = str(arrow).removeprefix("large_").removesuffix("_view")
+    return kind.is_plain and name == str(kind.arrow)

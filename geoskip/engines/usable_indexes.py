@@ -9,13 +9,13 @@ Spark rebases those in files of old writers whatever its settings are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from geoskip.engines.agreed_functions import is_agreed
 from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import (
-    TRUE,
     And,
     Call,
     Column,
@@ -40,6 +40,7 @@ from geoskip.sources.settings import SETTINGS_OF
 from geoskip.types import sql_type
 
 if TYPE_CHECKING:
+    from geoskip.engines.folder_listing import FolderListing
     from geoskip.engines.iceberg_columns import IcebergColumns
 
 READ_ALIKE = {
@@ -53,47 +54,18 @@ READ_ALIKE = {
 """Values of Spark's settings with which it reads the same values as other readers."""
 _FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz": -2_208_988_800_000_000}
 """The first values (1582-10-15 and 1900-01-01) on which Spark's two calendars agree in every zone."""
-Agreed = Callable[[Call], bool]
 
 
-def usable(
-    root: str,
-    header: Header,
-    agreed: Agreed,
-    reasons: list[str],
-    columns: IcebergColumns | None = None,
-    named: Predicate = TRUE,
-    schema: Mapping[str, str | None] | None = None,
-) -> list[IndexEntry]:
-    """The indexes of a snapshot that are valid for other readers; each other index adds a reason.
+def reason_unusable(found: FolderListing, header: Header, entry: IndexEntry, named: Predicate) -> str | None:
+    """The reason why an index does not support a condition on a listing for readers other than Spark, or None.
 
-    Parameters
-    ----------
-    root, header
-        The folder in which the metadata were found, and the header of the snapshot.
-    agreed
-        Tests whether a function has the same values without Spark.
-    reasons
-        Receives a sentence for each index that is left out.
-    columns, named
-        For an Iceberg table: its columns, and the condition with the column names of the metadata.
-    schema
-        For a Delta table: the current types of its columns, None for those with other names in the files.
+    ``named`` is the condition with the column names of the metadata.
     """
-    found = []
-    for entry in header.entries:
-        why = current().quarantine.get(name_of(entry.name, header.root)) or reason_unusable_here(
-            root, header, entry, agreed, columns
-        )
-        if why is None and columns is not None:
-            why = columns.reason_unusable(entry, named)
-        if why is None and schema is not None:
-            why = _reason_changed(entry, schema)
-        if why is None:
-            found.append(entry)
-        else:
-            reasons.append(f"{entry.name} is not used: {why}")
-    return found
+    why = current().quarantine.get(name_of(entry.name, header.root))
+    why = why or reason_unusable_here(found.root, header, entry, found.columns)
+    if why is None and found.columns is not None:
+        why = found.columns.reason_unusable(entry, named)
+    return _reason_changed(entry, found.schema) if why is None and found.schema is not None else why
 
 
 def _reason_changed(entry: IndexEntry, schema: Mapping[str, str | None]) -> str | None:
@@ -112,7 +84,7 @@ def _reason_changed(entry: IndexEntry, schema: Mapping[str, str | None]) -> str 
 
 
 def reason_unusable_here(
-    root: str, header: Header, entry: IndexEntry, agreed: Agreed, columns: IcebergColumns | None = None
+    root: str, header: Header, entry: IndexEntry, columns: IcebergColumns | None = None
 ) -> str | None:
     """The reason why an index is not valid for readers other than Spark, or None.
 
@@ -122,8 +94,6 @@ def reason_unusable_here(
         The folder of the data.
     header, entry
         The snapshot's header, and its entry for the index.
-    agreed
-        Tests whether the reader evaluates a call as Spark does.
     columns
         The columns of an Iceberg table; their ids are compared by the caller.
     """
@@ -150,7 +120,7 @@ def reason_unusable_here(
         if name.startswith(SETTINGS_OF) and value != "{}":
             return f"it was built with {value}, which only Spark follows"
     for vertex in (vertex for expression in entry.index.bound for vertex in walk(expression)):
-        if isinstance(vertex, Call) and not agreed(vertex):
+        if isinstance(vertex, Call) and not is_agreed(vertex):
             return f"its values are those of Spark's function {vertex.name}, which is not here to compare"
     return None
 

@@ -208,7 +208,7 @@ def test_column_mapping(spark: Any, place: Path, kept: Kept, mode: str) -> None:
     assert kept(f"{found} upper(city) = 'C2'")[1] == 4
     assert kept(f"{found} at.lat * 2 > 75") == (1, 4)
     header = dataset.store.load(dataset.store.latest()).header  # other engines go by the table's names
-    said = {reason_unusable_here(str(place), header, entry, lambda call: True) for entry in header.entries}
+    said = {reason_unusable_here(str(place), header, entry) for entry in header.entries}
     assert len(said) == 1
     assert "other names in the files" in str(said)
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN temp TO heat")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import geoskip
+from geoskip.engines.agreed_functions import CATALYST
 from geoskip.engines.usable_indexes import reason_unusable_here
 from geoskip.predicates import Call, Column
 from geoskip.sources.dependencies import DEFINITION_OF
@@ -42,16 +43,18 @@ def test_what_only_spark_follows(
     header = store.load(1).header
     header = replace(header, source={**header.source, **source})
     entry = replace(header.entries[0], depends={**header.entries[0].depends, **depends})
-    found = reason_unusable_here(str(tmp_path), header, entry, lambda call: False)
+    found = reason_unusable_here(str(tmp_path), header, entry)
     assert found is None if why is None else why in (found or "")
 
 
 def test_data_elsewhere_and_calls_that_another_reader_evaluates_otherwise(tmp_path: Path) -> None:
     store = write_indexed(tmp_path, {"x": pa.table({"a": [1]})}, {"a": "bigint"}, [geoskip.MinMax("a")])
     header = store.load(1).header
-    elsewhere = reason_unusable_here(f"{tmp_path}/x", header, header.entries[0], lambda call: True)
+    elsewhere = reason_unusable_here(f"{tmp_path}/x", header, header.entries[0])
     assert "built for" in (elsewhere or "")
-    call = Call("abs", (A,), "x.Abs", (), "bigint")
-    entry = replace(header.entries[0], index=header.entries[0].index.bind([call]))
-    found = [reason_unusable_here(str(tmp_path), header, entry, lambda _, agreed=a: agreed) for a in (True, False)]
-    assert (found[0], "function abs" in (found[1] or "")) == (None, True)
+    found = []
+    for name in ("Add", "Abs"):
+        call = Call(name, (A,), CATALYST + name, (), "bigint")
+        entry = replace(header.entries[0], index=header.entries[0].index.bind([call]))
+        found.append(reason_unusable_here(str(tmp_path), header, entry))
+    assert (found[0], "function Abs" in (found[1] or "")) == (None, True)
