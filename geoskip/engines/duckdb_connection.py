@@ -205,7 +205,7 @@ class NarrowedConnection:
         return {name: folder for name, folder in self._names.items() if is_ours(name)}
 
     def _make_view(self, facts: SessionFacts, name: str, folder: str) -> None:
-        """Make the view of a folder, unless it reads these files; its comment, which a rollback restores, says so."""
+        """Make the view of a folder, unless its comment, which a rollback restores, says that it is there."""
         names = self._files.of_folder(folder)
         if not names:
             raise InvalidSpecificationError(f"there are no files in {folder}; give the folder of a Parquet dataset")

@@ -59,7 +59,7 @@ class SessionFacts:
         return [str(row[0]) for row in rows]
 
     def _tables(self) -> list[tuple[Any, ...]]:
-        """Database, schema, name, text of a view, True in the current schema, and comment, of tables and views."""
+        """Database, schema, name, text of a view, True if in the current schema, and comment, of each."""
         here = "database_name = current_database() AND schema_name = current_schema(), comment"
         return self._query(
             "tables",

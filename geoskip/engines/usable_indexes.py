@@ -57,7 +57,7 @@ _FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz"
 
 
 def reason_unusable(found: FolderListing, header: Header, entry: IndexEntry, named: Predicate) -> str | None:
-    """The reason why an index does not support a condition on a listing for readers other than Spark, or None.
+    """The reason why an index does not support a condition on a listing without Spark, or None.
 
     ``named`` is the condition with the column names of the metadata.
     """
