@@ -148,7 +148,7 @@ class LayoutOverlap:
     def __str__(self) -> str:
         share = f"{self.overlapping:,} of {count_of(self.files, 'file')}"
         if not self.columns:
-            return "no index has bounds of its columns, so that the overlap is not known: create MinMax of them"
+            return "no index has bounds of its columns, so the overlap is unknown: create MinMax, or GeoBox of shapes"
         if not self.overlapping:
             return f"{count_of(self.files, 'file')} in order"
         added = f", {self.unarranged:,} of them not arranged" if 0 < self.unarranged < self.overlapping else ""

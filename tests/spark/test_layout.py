@@ -202,6 +202,8 @@ def test_geometries_are_laid_out_by_their_centres(spark: Any, tmp_path: Path) ->
     report = written.layout()
     assert list(report.columns) == [f"{geometry} (x)", f"{geometry} (y)"], "read from the files, not as bytes"
     assert max(each.files_read[0] for each in report.columns.values()) < 8
+    with pytest.raises(InvalidSpecificationError, match=r"geometries as WKB, .* name ST_GeomFromWKB\(shape\)"):
+        written.layout("shape")
 
 
 @pytest.mark.slow

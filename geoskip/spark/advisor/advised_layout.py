@@ -13,7 +13,7 @@ upper end of the interval, since rewriting data costs more than indexing them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from geoskip.advisor.advice import AdvisedLayout
@@ -82,11 +82,12 @@ def advised_layout(
     GeoskipError
         If rows cannot be sampled, or cannot be ordered by the filtered columns.
     """
-    columns = _columns(sampled, asked, indexed)
+    geometries = _geometries(sampled)
+    columns = _columns(sampled, asked, indexed, geometries)
     if not columns:
         return None
     entries = _entries(sampled, columns, indexed.indexes)
-    names = [column.name for column in columns]
+    names = [geometries.get(column.name, column.name) for column in columns]
     rows = sample_rows(sampled.state, ZOrder(*names), entries, share, seed)
     if len(rows.ordering) != len(names):
         return None
@@ -126,8 +127,21 @@ def _needed_indexes(trial: LayoutTrial) -> tuple[str, ...]:
     return tuple(sorted(left & base))
 
 
-def _columns(sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf) -> list[Column]:
-    """The columns with an order that are filtered by the queries that still read most."""
+def _geometries(sampled: FileSample) -> dict[str, str]:
+    """Texts of geometries that a GeoBox computes from one column, by column; the shortest of several."""
+    found: dict[str, str] = {}
+    for entry in sampled.snapshot.header.entries:
+        texts, read = entry.index.expressions(), columns_of(*entry.index.bound)
+        if isinstance(entry.index, GeoBox) and len(texts) == len(read) == 1:
+            (name,) = read
+            found[name] = min(found.get(name, texts[0]), texts[0], key=lambda text: (len(text), text))
+    return found
+
+
+def _columns(
+    sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf, geometries: Mapping[str, str]
+) -> list[Column]:
+    """The columns with an order or a geometry that are filtered by the queries that still read most."""
     partitions = set(map(quote_if_needed, sampled.state.relation.partitions))
     weights: Counter[Column] = Counter()
     for query, estimate in zip(asked, indexed.queries, strict=True):
@@ -136,7 +150,8 @@ def _columns(sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf) 
             if scan.condition:
                 read |= filtered_columns(scan.predicates_over(sampled.snapshot)[0])
         for column in read:
-            if column.name not in partitions and (sql_type(column.type).is_plain or sql_type(column.type).is_text):
+            kind = sql_type(column.type)
+            if column.name not in partitions and (kind.is_plain or kind.is_text or column.name in geometries):
                 weights[column] += round(query.count * estimate.bytes.value)
     ordered = sorted(weights, key=lambda column: (-weights[column], column.name))
     return [column for column in ordered if weights[column] > 0][:_MOST_COLUMNS]

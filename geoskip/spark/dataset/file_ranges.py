@@ -182,12 +182,19 @@ def _bound(data: SparkData, text: str) -> IndexEntry:
 
     try:
         found = entry(MinMax(text))
-        return entry(GeoBox(text)) if _has_geometries(state.frame, text) else found
     except InvalidSpecificationError as error:
         try:
             return entry(GeoBox(text))
         except InvalidSpecificationError:
             raise type(error)(str(error).replace(str(MinMax(text)), f"a range of {text}", 1)) from None
+    if not _has_geometries(state.frame, text):
+        return found
+    try:
+        return entry(GeoBox(text))
+    except InvalidSpecificationError:
+        raise InvalidSpecificationError(
+            f"its values are geometries as WKB, whose bytes have no useful order: name ST_GeomFromWKB({text})"
+        ) from None
 
 
 def _has_geometries(frame: DataFrame, text: str) -> bool:
