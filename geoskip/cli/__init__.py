@@ -4,10 +4,9 @@
 
     application.py         errors as one line, exit codes, options that commands share
     datasets.py            the dataset of a command: through its metadata alone, or through Spark
-    index_arguments.py     indexes given as text
     build_commands.py      index, refresh, verify, repair
     metadata_commands.py   describe, history, statistics, optimize, drop, restore, vacuum
-    query_commands.py      explain, files, report
+    query_commands.py      explain, files
     spark_commands.py      layout, recommend, thrift-server, extension-jar
     doctor.py              doctor
     mappings_table.py      the table of all mapped functions

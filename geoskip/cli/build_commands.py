@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,15 +15,29 @@ import typer
 
 from geoskip.cli.application import FAULT, command
 from geoskip.cli.datasets import Datasets, MetadataOptions, SparkOptions, distant, is_local
-from geoskip.cli.index_arguments import KINDS, index_of, parse_index
 from geoskip.cli.messages import in_commands
 from geoskip.cli.output import Json, show, show_json
-from geoskip.errors import NeedsSparkError
+from geoskip.errors import InvalidSpecificationError, NeedsSparkError, StatementError
 
 if TYPE_CHECKING:
     from geoskip.indexes.base import Index
     from geoskip.sources.build_verbs import BuildReport
 
+KINDS = {
+    "minmax": "temp",
+    "gaplist": "temp",
+    "valuelist": "city",
+    "bloomfilter": "account",
+    "hybrid": "account",
+    "prefix": "path, length=20",
+    "suffix": "host",
+    "formatted": "user_agent, extract=get_agent_name",
+    "metricdist": "word, metric=levenshtein",
+    "geobox": "lng, lat",
+}
+"""The kinds of geoskip's own indexes, each with an example of the text in its parentheses."""
+
+_POSITION = re.compile(r" \(line \d+, position \d+\)$")
 _INDEXES = "Indexes, each of a column or SQL expression (repeatable)"
 
 
@@ -53,8 +68,29 @@ class IndexOptions:
 
     def specifications(self) -> list[Index]:
         """Create the indexes; raises InvalidSpecificationError for a text that specifies none."""
-        of_kinds = [index_of(name, text) for name in KINDS for text in getattr(self, name)]
+        of_kinds = [parse_index(f"{name}({text})") for name in KINDS for text in getattr(self, name)]
         return [*of_kinds, *map(parse_index, self.index)]
+
+
+def parse_index(text: str) -> Index:
+    """Return the index of a text such as ``geobox(lng, lat, boxes=4)``.
+
+    Raises InvalidSpecificationError.
+
+    >>> str(parse_index("prefix(city, length=8)")), parse_index("formatted(agent, extract='get_agent_name')").extract
+    ('prefix(city, length=8)', 'get_agent_name')
+    """
+    from geoskip.statements.index_items import parse_item
+    from geoskip.statements.tokens import tokenize
+
+    try:
+        *tokens, end = tokenize(text)
+        item = parse_item(text, tokens, end)
+    except StatementError as error:  # of several lines: the problem, the text, carets, the remedy
+        problem, _, _, *way_out = str(error).splitlines()
+        raise InvalidSpecificationError("; ".join([_POSITION.sub("", problem), *way_out])) from None
+    assert item.index is not None
+    return item.index
 
 
 class Mode(StrEnum):

@@ -293,7 +293,7 @@ def vacuum(
 
 def _names(which: list[str] | None) -> list[str]:
     """Texts of indexes in the form of metadata, regardless of spacing and spelling."""
-    from geoskip.cli.index_arguments import parse_index
+    from geoskip.cli.build_commands import parse_index
     from geoskip.errors import GeoskipError
 
     names = []

@@ -20,9 +20,8 @@ from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, children, columns_of, walk
 from geoskip.sources.column_names import parts_of_name
-from geoskip.sources.csv_records import PRUNING, reason_csv_declined, twofold_record
-from geoskip.sources.json_records import reason_of_limits
 from geoskip.sources.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
+from geoskip.sources.text_records import PRUNING, reason_csv_declined, reason_of_limits, twofold_record
 from geoskip.stores.log_files import local_path
 
 Json = Mapping[str, Any]

@@ -35,7 +35,7 @@ from geoskip.sources.arrow_reader import (
     store_summaries,
 )
 from geoskip.sources.footers import IndexPlan
-from geoskip.sources.json_records import is_json
+from geoskip.sources.text_records import is_json
 
 _AT_ONCE = 500
 MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"

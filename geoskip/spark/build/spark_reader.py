@@ -38,10 +38,10 @@ from geoskip.sources.arrow_reader import (
     store_summaries,
 )
 from geoskip.sources.column_names import backquote, parts_of_name
-from geoskip.sources.csv_records import TWOFOLD
 from geoskip.sources.dependencies import ambiguous_line
 from geoskip.sources.footers import TIMES_AGREE, IndexPlan
 from geoskip.sources.listed_files import ListedFile
+from geoskip.sources.text_records import TWOFOLD
 from geoskip.sources.worker_tasks import MALFORMED, OLD_TIMES, Plans, plain_uri, read_shares, summarising_task
 from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, without_error_log
 from geoskip.spark.build.listing import SourceState

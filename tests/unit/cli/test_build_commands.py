@@ -23,8 +23,7 @@ from geoskip import (
     index,
 )
 from geoskip.advisor.advice import item_of
-from geoskip.cli.build_commands import IndexOptions
-from geoskip.cli.index_arguments import KINDS, index_of, parse_index
+from geoskip.cli.build_commands import KINDS, IndexOptions, parse_index
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import index_kinds, is_own
 
@@ -58,7 +57,7 @@ def test_every_kind_has_an_option_and_an_example() -> None:
     options = {each.name for each in dataclasses.fields(IndexOptions)}
     assert own == set(KINDS) == options - {"index"}
     for kind, inside in KINDS.items():
-        assert index_of(kind, inside).kind == kind
+        assert parse_index(f"{kind}({inside})").kind == kind
 
 
 def test_quotes_spaces_and_case_do_not_matter() -> None:

@@ -1,15 +1,19 @@
-"""CSV records that Spark's parser reads in two ways, depending on the columns that a query reads.
+"""Records of CSV and JSON whose values depend on the columns that a query reads.
 
-Spark has the parser skip the columns that a query does not need. The parser ends a skipped value by other rules than a
-value that it keeps: it takes some escaped quotes, and some separators within quotes, for the end. Then the rest of the
-record has other values than for a query that reads all columns. An index stores the values that Spark finds when it
-reads the indexed columns alone, so a file with such a record must not be skipped.
+Spark has the parser of CSV skip the columns that a query does not need. The parser ends a skipped value by other rules
+than a value that it keeps: it takes some escaped quotes, and some separators within quotes, for the end. Then the rest
+of the record has other values than for a query that reads all columns. An index stores the values that Spark finds when
+it reads the indexed columns alone, so a file with such a record must not be skipped. Of JSON, Spark compares with its
+parser's limits only some of what a query does not read.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 PRUNING = "spark.sql.csv.parser.columnPruning.enabled"
 TWOFOLD = (
@@ -98,3 +102,36 @@ def _separator(options: Mapping[str, str]) -> str:
     return _ESCAPED.sub(
         lambda found: _CONTROLS.get(found[1], found[1]), options.get("sep", options.get("delimiter", ","))
     )
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+_LIMITS = {"maxStringLen": 20_000_000, "maxNumLen": 1000, "maxNestingDepth": 1000}
+"""Options of JSON with their defaults."""
+
+
+def reason_of_limits(options: Mapping[str, str]) -> str | None:
+    """Return why an option, named in small letters, makes values depend on the columns read, or None."""
+    for name, usual in _LIMITS.items():
+        limit = options.get(name.lower(), str(usual))
+        if not limit.isdecimal() or int(limit) < usual:
+            return f"with {name}={limit} {_DEPENDS}"
+    return None
+
+
+def is_json(record: Any) -> bool:
+    """Test whether a record that Spark could not convert is valid JSON, with values of other types."""
+    try:
+        text = record.as_py()
+        json.loads(text, parse_constant=int)  # fails for NaN and Infinity, which are not JSON
+    except (ValueError, RecursionError):
+        return False
+    if len(text) > _LIMITS["maxStringLen"] or _depth(text) > _LIMITS["maxNestingDepth"]:
+        return False
+    return re.search(rf"\d{{{_LIMITS['maxNumLen']}}}", text) is None
+
+
+def _depth(text: str) -> int:
+    """Number of arrays and objects within each other in valid JSON."""
+    brackets = re.findall(r"[][{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text))
+    return max(itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
