@@ -211,14 +211,9 @@ def constant_of(scalar: pa.Scalar, builder: Builder) -> Constant | EngineConditi
         return Constant("float", float(scalar.as_py()))
     if pa.types.is_decimal(kind):
         return Constant.number("decimal", Decimal(scalar.as_py()))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
+    if str(kind) in ("string", "large_string", "string_view"):
         return Constant("text", scalar.as_buffer().to_pybytes().decode("utf-8", "surrogateescape"))
-    if (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or (str(kind) == "binary_view")
-    ):
+    if str(kind) in ("binary", "large_binary", "binary_view") or pa.types.is_fixed_size_binary(kind):
         return Constant("binary", scalar.as_buffer().to_pybytes())
     if pa.types.is_date32(kind):
         return Constant.number("date", scalar.value)

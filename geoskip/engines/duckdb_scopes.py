@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,15 +75,9 @@ class _Walk:
     is_scalar: IsScalar
 
     def __post_init__(self) -> None:
-        self.uses: dict[str, int] = {}
-        self.defined: dict[str, int] = {}
-        for node in _nodes(self.whole):
-            if node.get("type") == "BASE_TABLE":
-                name = fold_case(node["table_name"])
-                self.uses[name] = self.uses.get(name, 0) + 1
-            for entry in _ctes(node):
-                name = fold_case(entry["key"])
-                self.defined[name] = self.defined.get(name, 0) + 1
+        every = list(nodes_of(self.whole))
+        self.uses = Counter(fold_case(node["table_name"]) for node in every if node.get("type") == "BASE_TABLE")
+        self.defined = Counter(fold_case(entry["key"]) for node in every for entry in _ctes(node))
         self.pushed: dict[str, list[Json]] = {}
         self.of_ctes: set[int] = set()
 
@@ -159,7 +154,7 @@ class _Walk:
         if ref.get("column_name_alias") or ref.get("at_clause"):
             mine = []
         if kind == "BASE_TABLE" and (name := self._cte(ref, ctes)):
-            if mine and self.uses[name] == self.defined.get(name) == 1:
+            if mine and self.uses[name] == self.defined[name] == 1:
                 self.pushed[name] = mine
             return []
         if kind == "BASE_TABLE" or (kind == "TABLE_FUNCTION" and _reader(ref)):
@@ -176,11 +171,11 @@ class _Walk:
 
     def _bare_condition(self, condition: Json, ref: Json, tables: list[Json]) -> Json | None:
         """The condition with bare names of columns, if all of them are this table's; else None."""
-        if any(node.get("class") in _NOT_A_CONDITION for node in _nodes(condition)):
+        if any(node.get("class") in _NOT_A_CONDITION for node in nodes_of(condition)):
             return None
         moved = copy.deepcopy(condition)
         owned = 0
-        for node in _nodes(moved):
+        for node in nodes_of(moved):
             if node.get("class") == "COLUMN_REF":
                 name = self._own_column(node["column_names"], ref, tables)
                 if name is None:
@@ -245,7 +240,7 @@ class _Walk:
         return all(_plain_star(item) or self._one_value_a_row(item) for item in node["select_list"])
 
     def _one_value_a_row(self, item: Json) -> bool:
-        for node in _nodes(item):
+        for node in nodes_of(item):
             kind = node.get("class")
             if kind == "FUNCTION" and not (self.is_scalar(node["function_name"]) and not node.get("filter")):
                 return False
@@ -263,19 +258,15 @@ class _Walk:
             listed = 0 if name not in named else 2 if named[name] is None else 1
             return listed + stars * sum(self._may_have(table, name) for table in tables)
 
-        def value(node: Any) -> Any:
+        def value(node: Json) -> Json | None:
             nonlocal failed
-            if isinstance(node, list):
-                return [value(part) for part in node]
-            if not isinstance(node, dict):
-                return node
             if node.get("class") != "COLUMN_REF":
-                return {key: value(part) for key, part in node.items()}
+                return None
             name = fold_case(node["column_names"][-1])
             failed = failed or any(sources(stem) > 1 for stem in _stems(name)) or (name not in named and not stars)
             return copy.deepcopy(named.get(name, node))
 
-        moved: Json = value(condition)
+        moved: Json = replace_nodes(condition, value)
         return None if failed else moved
 
 
@@ -306,12 +297,12 @@ def _ctes(node: Json) -> list[Json]:
 
 def cte_names(query: Json) -> set[str]:
     """The names of all common table expressions in a query, in small letters."""
-    return {fold_case(entry["key"]) for node in _nodes(query) for entry in _ctes(node)}
+    return {fold_case(entry["key"]) for node in nodes_of(query) for entry in _ctes(node)}
 
 
 def table_names(query: Json) -> set[str]:
     """The names of all tables in a query, in small letters."""
-    return {fold_case(node["table_name"]) for node in _nodes(query) if node.get("type") == "BASE_TABLE"}
+    return {fold_case(node["table_name"]) for node in nodes_of(query) if node.get("type") == "BASE_TABLE"}
 
 
 def _sides(join: Json, filters: list[Json]) -> tuple[list[Json], list[Json]]:
@@ -355,7 +346,7 @@ def _tables(ref: Json) -> Iterator[Json]:
         yield ref
 
 
-def _nodes(value: Any) -> Iterator[Json]:
+def nodes_of(value: Any) -> Iterator[Json]:
     """All nodes of a tree, parents first."""
     waiting = [value]
     while waiting:
@@ -365,6 +356,16 @@ def _nodes(value: Any) -> Iterator[Json]:
             waiting.extend(reversed(list(part.values())))
         elif isinstance(part, list):
             waiting.extend(reversed(part))
+
+
+def replace_nodes(value: Any, change: Callable[[Json], Json | None]) -> Any:
+    """A tree with the nodes replaced for which a function returns another one, parents first."""
+    if isinstance(value, list):
+        return [replace_nodes(part, change) for part in value]
+    if not isinstance(value, dict):
+        return value
+    found = change(value)
+    return {key: replace_nodes(part, change) for key, part in value.items()} if found is None else found
 
 
 def _stems(name: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from geoskip.engines.duckdb_scopes import READERS, Json, alias_of, fold_case
+from geoskip.engines.duckdb_scopes import READERS, Json, alias_of, fold_case, nodes_of, replace_nodes
 
 _NOWHERE = (1 << 64) - 1
 BUILT_IN = frozenset(("contains", "date_trunc", "datetrunc", "ends_with", "isnan", "starts_with", "year"))
@@ -134,13 +134,12 @@ def with_parameters(node: Any, values: Mapping[str, Any]) -> Any:
     Names are numbers from 1 for positional parameters. Parameters of other types stay; conditions with them are not
     used.
     """
-    if isinstance(node, list):
-        return [with_parameters(part, values) for part in node]
-    if not isinstance(node, dict):
-        return node
-    if node.get("class") == "PARAMETER" and (name := str(node.get("identifier"))) in values:
-        return _of_python(values[name]) or node
-    return {key: with_parameters(part, values) for key, part in node.items()}
+
+    def constant(part: Json) -> Json | None:
+        name = str(part.get("identifier"))
+        return _of_python(values[name]) if part.get("class") == "PARAMETER" and name in values else None
+
+    return replace_nodes(node, constant)
 
 
 def named_parameters(parameters: Any) -> dict[str, Any]:
@@ -171,12 +170,7 @@ def _of_python(value: Any) -> Json | None:
 
 def functions_of(node: Any) -> frozenset[str]:
     """The names of all functions and operators in a tree, in small letters."""
-    if isinstance(node, list):
-        return frozenset(name for part in node for name in functions_of(part))
-    if not isinstance(node, dict):
-        return frozenset()
-    own = {fold_case(node["function_name"])} if node.get("class") == "FUNCTION" else set()
-    return frozenset(own | {name for part in node.values() for name in functions_of(part)})
+    return frozenset(fold_case(part["function_name"]) for part in nodes_of(node) if part.get("class") == "FUNCTION")
 
 
 def text_of_condition(condition: Json, known: Collection[str], query: Json, run: Run) -> str:
@@ -202,20 +196,16 @@ def text_of_condition(condition: Json, known: Collection[str], query: Json, run:
         tree = {"error": False, "statements": [{"node": whole, "named_param_map": []}]}
         return str(run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0]).partition(" WHERE ")[2]
 
-    def folded(node: Any) -> Any:
-        if isinstance(node, list):
-            return [folded(part) for part in node]
-        if not isinstance(node, dict):
-            return node
+    def folded(node: Json) -> Json | None:
         if node.get("class") != "FUNCTION" or not _is_constant(node):
-            return {key: folded(part) for key, part in node.items()}
+            return None
         own = text(node, _FOLDED)
         value, kind = run(f"SELECT CAST({own} AS VARCHAR), typeof({own})", [])[0]
         if kind in ("BIGINT", "INTEGER") and value is not None:
             return _constant(kind, int(value))
         return _cast(_constant("VARCHAR", value), kind) if kind in _FOLDED_TYPES else node
 
-    return text(folded(condition), known)
+    return text(replace_nodes(condition, folded), known)
 
 
 def _is_constant(node: Json) -> bool:
@@ -230,18 +220,16 @@ def _is_constant(node: Json) -> bool:
     return False
 
 
-def _unambiguous(node: Any, known: Collection[str]) -> Any:
-    if isinstance(node, list):
-        return [_unambiguous(part, known) for part in node]
-    if not isinstance(node, dict):
-        return node
-    if node.get("class") == "CONSTANT" and node["value"]["type"]["id"] == "DOUBLE" and not node["value"]["is_null"]:
-        return _of_python(float(node["value"]["value"])) or node
-    found = {key: _unambiguous(part, known) for key, part in node.items()}
-    is_function = node.get("class") == "FUNCTION" and not node.get("is_operator")
-    if is_function and fold_case(node["function_name"]) not in known:
-        found["schema"] = node["schema"] or "other"
-    return found
+def _unambiguous(node: Json, known: Collection[str]) -> Any:
+    def change(part: Json) -> Json | None:
+        if part.get("class") == "CONSTANT" and part["value"]["type"]["id"] == "DOUBLE" and not part["value"]["is_null"]:
+            return _of_python(float(part["value"]["value"]))
+        is_function = part.get("class") == "FUNCTION" and not part.get("is_operator")
+        if not is_function or part["schema"] or fold_case(part["function_name"]) in known:
+            return None
+        return dict(replace_nodes({**part, "schema": "other"}, change))
+
+    return replace_nodes(node, change)
 
 
 def parquet_of(ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:

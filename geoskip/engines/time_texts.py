@@ -18,7 +18,7 @@ import numpy as np
 
 DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)
-_FORM = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?)?(Z|[+-]\d\d:\d\d|[+-]\d\d)?")
+_FORM = re.compile(r"\d{4}-\d\d-\d\d(?P<clock>[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d(:\d\d)?)?)?", re.ASCII)
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 UNITS = ("year", "quarter", "month", "week", "day")
 """Units with the same start in all engines: weeks start on Mondays."""
@@ -48,20 +48,15 @@ def time_of(text: str) -> SqlTime | None:
     match = _FORM.fullmatch(text)
     if match is None:
         return None
-    day, clock, fraction, zone = match.groups()
     try:
-        found = datetime.fromisoformat(f"{day}T{clock or '00:00:00'}")
-        if clock is None:
-            return None if zone else SqlTime("date", (found - _EPOCH).days)
-        value = (found - _EPOCH) // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
-        if zone is None:
-            return SqlTime("time", value)
-        offset = datetime.fromisoformat(
-            f"{day}T{clock}{'+00:00' if zone == 'Z' else zone if ':' in zone else zone + ':00'}"
-        )
+        found = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return SqlTime("instant", value - (offset.utcoffset() or timedelta()) // timedelta(microseconds=1))
+    local = (found.replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1)
+    if match["clock"] is None:
+        return SqlTime("date", local // DAY)
+    offset = found.utcoffset()
+    return SqlTime("time", local) if offset is None else SqlTime("instant", local - offset // timedelta(microseconds=1))
 
 
 @cache

@@ -9,7 +9,7 @@ Spark rebases those in files of old writers whatever its settings are.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from geoskip.engines.agreed_functions import is_agreed
@@ -182,22 +182,14 @@ def without_old_times(predicate: Predicate) -> Predicate:
     def make_opaque(node: Predicate) -> Predicate:
         if isinstance(node, And | Or | Not | Column | Literal):
             return node
-        if isinstance(node, Comparison | In) and any(map(_is_old, _literals(node))):
+        if isinstance(node, Comparison | In) and _is_old(node):
             return Opaque(f"{node} (before the calendars agree)", tuple(columns_of(node)))
         return node
 
     return transform(predicate, make_opaque)
 
 
-def _literals(node: Predicate) -> Iterator[Literal]:
-    """All literals of a comparison, including those of an IN."""
-    for vertex in walk(node):
-        if isinstance(vertex, Literal):
-            yield vertex
-        elif isinstance(vertex, In):
-            yield from vertex.values
-
-
-def _is_old(literal: Literal) -> bool:
-    first = _FIRST.get(literal.type or "")
-    return first is not None and isinstance(literal.value, int) and literal.value < first
+def _is_old(node: Comparison | In) -> bool:
+    vertices = [one for vertex in walk(node) for one in (vertex, *(vertex.values if isinstance(vertex, In) else ()))]
+    literals = [(one.value, _FIRST[one.type]) for one in vertices if isinstance(one, Literal) and one.type in _FIRST]
+    return any(isinstance(value, int) and value < first for value, first in literals)
