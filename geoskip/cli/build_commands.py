@@ -195,7 +195,7 @@ def verify(
     """Read files again and compare their summaries with the stored ones; exit with 3 where one differs."""
     why = _why_spark(paths, spark, metadata)
     if why is None:
-        from geoskip.engines.parquet_checks import verify as verify_parquet
+        from geoskip.engines.build import verify as verify_parquet
 
         found = verify_parquet(_given(paths), sample, threads=threads, **metadata.of_build(paths))
     else:
@@ -250,7 +250,7 @@ def _why_spark(
         return f"{spark.format} needs Spark" if spark.format not in (None, "parquet") else "--spark needs Spark"
     if metadata is None:
         return None
-    from geoskip.engines.parquet_checks import reason_for_spark
+    from geoskip.engines.build import reason_for_spark
 
     why = reason_for_spark(_given(paths), metadata.store(metadata.folder_of(paths)), of_indexes=of_indexes)
     if why is not None:

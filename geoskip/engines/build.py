@@ -1,4 +1,4 @@
-"""Builds without Spark: the same metadata of Parquet files, with the threads of this process.
+"""Builds and checks without Spark: the same metadata of Parquet files, with the threads of this process.
 
 Listing, partitions, columns, recorded settings, summaries and log entries are those of a build by Spark with its
 default settings, so that either can refresh metadata of the other. Files that only Spark reads (with encrypted columns
@@ -25,6 +25,7 @@ from geoskip.engines.parquet_values import read_values
 from geoskip.engines.usable_indexes import READ_ALIKE
 from geoskip.errors import (
     DatasetNotFoundError,
+    GeoskipError,
     InvalidSpecificationError,
     NeedsSparkError,
     NotIndexedError,
@@ -32,19 +33,29 @@ from geoskip.errors import (
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.refresh import BuildResult, Listing, change_of
-from geoskip.metadata import Header, IndexEntry
+from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.predicates import Call, Column, walk
 from geoskip.registry.installed import load_mappings
 from geoskip.report import count_of
 from geoskip.sources.arrow_reader import SPARK, FileResult, read_files
 from geoskip.sources.bound_indexes import FileRelation, check_distinct, check_indexes, entry_of, indexes_of, texts_of
-from geoskip.sources.build_verbs import MODES, BuildReport, check_protected, create_indexes, refresh, report_on
+from geoskip.sources.build_verbs import (
+    MODES,
+    BuildReport,
+    check_protected,
+    check_same,
+    create_indexes,
+    refresh,
+    report_on,
+    with_index,
+)
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, local_etag, reason_not_indexable
 from geoskip.sources.progress import delayed_progress
 from geoskip.sources.sampled_values import prepare_entries
-from geoskip.sources.settings import SETTINGS_OF
+from geoskip.sources.settings import PARQUET, SETTINGS_OF
+from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
 from geoskip.stores.parquet import ParquetStore
@@ -53,10 +64,11 @@ from geoskip.types import sql_type
 _ENGINE = f"pyarrow {pa.__version__}"
 _CHUNK = 64
 """Files that a thread reads at a time."""
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def build(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    path: Paths,
     indexes: Index | Iterable[Index] = (),
     *more: Index | Iterable[Index],
     store: Store | None = None,
@@ -160,7 +172,7 @@ class ParquetData:
     @classmethod
     def of(
         cls,
-        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        path: Paths,
         store: Store | None,
         metadata: str | os.PathLike[str] | None,
         threads: int | None = None,
@@ -345,3 +357,73 @@ def _read_chunk(indexes: Sequence[Index], case_sensitive: bool, files: Sequence[
             result.problem = more.problem
         found.append(result)
     return found
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def verify(
+    path: Paths,
+    sample: float | None = None,
+    *,
+    store: Store | None = None,
+    metadata: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+) -> VerifyResult:
+    """Collect summaries of Parquet files again, without Spark, and compare them with the stored ones.
+
+    Parameters
+    ----------
+    path
+        A local folder, a file, a glob, or a list of these, as in :func:`geoskip.build`.
+    sample
+        The share of the files to read, above 0 and up to 1; None for all of them.
+    store, metadata
+        The store of the metadata, or the folder that holds them. Default: ``_geoskip`` beside the data.
+    threads
+        The number of threads that read files. Default: one for each processor.
+
+    Raises
+    ------
+    NotIndexedError
+        If there are no metadata, or no index is in use.
+    InvalidSpecificationError
+        For a wrong share, and for metadata of another dataset.
+    """
+    check_sample(sample)
+    data = ParquetData.of(path, store, metadata, threads)
+    data.store.reread()
+
+    def compare(snapshot: Snapshot) -> VerifyResult:
+        check_same(data, snapshot.header)
+        return compare_with_data(data, snapshot, sample)
+
+    with data.store.patiently():
+        return with_index(data, compare)
+
+
+def reason_for_spark(path: Paths, store: Store, *, of_indexes: bool = True) -> str | None:
+    """Return why only Spark can collect the summaries of the indexes in use, or None.
+
+    Parameters
+    ----------
+    path, store
+        The dataset, and the store of its metadata.
+    of_indexes
+        Consider the indexed expressions too; False for a caller that finds out itself.
+    """
+    snapshot = latest(store)
+    if snapshot is None:
+        return None
+    source = snapshot.header.source
+    if source.get("class") != PARQUET or source.get("options"):
+        return f"{path} was indexed by Spark as {str(source.get('class')).rpartition('.')[2]}"
+    if not of_indexes:
+        return None
+    try:
+        ParquetData.of(path, store, None).bind([entry.index for entry in snapshot.header.entries])
+    except NeedsSparkError as error:
+        return str(error)
+    except GeoskipError:  # the command itself reports the error
+        return None
+    return None

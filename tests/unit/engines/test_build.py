@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ import geoskip
 from geoskip import BloomFilter, Formatted, GeoBox, Hybrid, MinMax, Prefix, ValueList
 from geoskip.engines import build as build_module
 from geoskip.engines.parquet_values import NeedsSpark, call_function
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError, UnknownColumnError
+from geoskip.errors import (
+    DatasetNotFoundError,
+    InvalidSpecificationError,
+    NeedsSparkError,
+    NotIndexedError,
+    UnknownColumnError,
+)
 from geoskip.indexes.base import Index
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.log import latest
@@ -28,6 +35,8 @@ from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 from tests.support.indexed_files import SETTINGS, write_files, write_indexed
 from udf_mappings import PlainFunction
+
+Parts = Callable[..., Path]
 
 
 def summaries(folder: Path, index: Index, metadata: Path | None = None) -> dict[str, Any]:
@@ -369,3 +378,68 @@ def test_metadata_of_a_build_through_spark_are_continued(tmp_path: Path) -> None
     header = store.header(store.latest() or 0)
     assert header.source["settings"]["spark.sql.session.timeZone"] == "America/New_York"
     assert summaries(tmp_path, MinMax("late"))["a.parquet"]["nulls"] == 1
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def test_summaries_that_contradict_the_data_are_named(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = parts({"a": [1, 2]}, {"a": [3, 4]}, {"a": [5, 6]})
+    read = build_module.read_files
+
+    def read_wrongly(*args: Any) -> Any:
+        for result in read(*args):
+            if result.path.endswith("2.parquet"):
+                result.summaries["minmax(a)"]["max"] = 4
+            yield result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build_module, "read_files", read_wrongly)
+        geoskip.build(folder, geoskip.MinMax("a"))
+    found = build_module.verify(folder)
+    assert (found.ok, found.files, found.of) == (False, 3, 3)
+    assert found.differing == {"part-00002.parquet": ("minmax(a)",)}
+    assert build_module.verify(folder, 0.3).files == 1
+
+
+def test_only_files_as_they_were_indexed_are_compared(parts: Parts) -> None:
+    folder = parts({"a": [1, 2]}, {"a": [3, 4]})
+    geoskip.build(folder, geoskip.MinMax("a"))
+    pq.write_table(pa.table({"a": [7, 8, 9]}), folder / "part-00001.parquet")
+    found = build_module.verify(folder)
+    assert (found.ok, found.files, found.of) == (True, 1, 1)
+
+
+def test_a_wrong_share_and_missing_metadata_are_errors(parts: Parts) -> None:
+    folder = parts({"a": [1]})
+    with pytest.raises(NotIndexedError, match="has no index yet"):
+        build_module.verify(folder)
+    with pytest.raises(InvalidSpecificationError, match="a share above 0"):
+        build_module.verify(folder, 2)
+
+
+def test_an_index_that_spark_alone_builds_is_named(parts: Parts) -> None:
+    folder = parts({"a": [1]})
+    store = ParquetStore(folder / "_geoskip")
+    assert build_module.reason_for_spark(folder, store) is None
+    geoskip.build(folder, geoskip.MinMax("a"))
+    assert build_module.reason_for_spark(folder, store) is None
+
+
+def test_a_refresh_that_reads_no_file_needs_no_spark(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = parts({"a": [1]}, {"a": [2]})
+    store = ParquetStore(folder / "_geoskip")
+    geoskip.build(folder, geoskip.MinMax("a"))
+
+    def refuse(*_: Any) -> None:
+        raise NeedsSparkError("minmax(a) needs Spark")
+
+    monkeypatch.setattr(build_module.ParquetData, "bind", refuse)
+    assert build_module.reason_for_spark(folder, store, of_indexes=False) is None
+    assert build_module.reason_for_spark(folder, store) == "minmax(a) needs Spark"
+    assert geoskip.build(folder).read == 0
+    pq.write_table(pa.table({"a": [3]}), folder / "part-00002.parquet")
+    assert geoskip.build(folder, mode="quick").pending == 1
+    for mode in ("incremental", "full"):
+        with pytest.raises(NeedsSparkError, match=r"^minmax\(a\) needs Spark$"):
+            geoskip.build(folder, mode=mode)
