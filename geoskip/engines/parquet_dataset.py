@@ -110,19 +110,10 @@ def _expand_glob(glob: str) -> list[str]:
     """Folders and files that match a Hadoop glob, except hidden ones."""
     pattern, deepest = glob_pattern(glob), glob.count("/")
     found: list[str] = []
-    waiting = [literal_head(glob)]
-    while waiting:
-        folder = waiting.pop()
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            if pattern.fullmatch(entry.path):
-                if not is_hidden(entry.name):
-                    found.append(entry.path)
-            elif entry.is_dir() and entry.path.count("/") < deepest:
-                waiting.append(entry.path)
+    for folder, folders, files in os.walk(literal_head(glob), followlinks=True):
+        matching = {name for name in (*folders, *files) if pattern.fullmatch(os.path.join(folder, name))}
+        found += [os.path.join(folder, name) for name in matching if not is_hidden(name)]
+        folders[:] = [name for name in folders if name not in matching and folder.count("/") + 1 < deepest]
     return sorted(found)
 
 

@@ -70,14 +70,10 @@ def _kind_of(value: object) -> str:
 
 @dataclass(frozen=True)
 class StartOfUnit:
-    """The start of the calendar unit that a column's time lies in.
-
-    ``through_instants``: local times and days become instants of the session's zone first.
-    """
+    """The start of the calendar unit that a column's time lies in."""
 
     column: Column
     unit: str
-    through_instants: bool = False
 
 
 @dataclass(frozen=True)
@@ -305,23 +301,14 @@ class SqlOperands:
         part = self.operand(node)
         return YearOf(part, self.zone) if isinstance(part, Column) and part.type in _TIMES else UNKNOWN
 
-    def _of_timestamptrunc(self, node: Any) -> object:
-        unit = node.args.get("unit")
-        if unit is None:
-            return UNKNOWN
-        return self._unit_start(node.this, unit.name.lower(), through_instants=self.dialect == "spark")
-
     def _of_datetrunc(self, node: Any) -> object:
-        unit = node.args.get("unit")
-        if unit is None or (self.dialect == "spark" and unit.name.lower() == "day"):  # which is NULL there
-            return UNKNOWN
-        return self._unit_start(node.this, unit.name.lower())
-
-    def _unit_start(self, inner: Any, unit: str, *, through_instants: bool = False) -> object:
-        part = self.operand(inner)
-        if isinstance(part, Column) and part.type in _TIMES and unit in UNITS:
-            return StartOfUnit(part, unit, through_instants)
+        part, unit = self.operand(node.this), node.args.get("unit")
+        is_known = self.dialect == "duckdb" and unit is not None and unit.name.lower() in UNITS
+        if is_known and isinstance(part, Column) and part.type in _TIMES:
+            return StartOfUnit(part, unit.name.lower())
         return UNKNOWN
+
+    _of_timestamptrunc = _of_datetrunc
 
     def _spatial(self, node: Any) -> Call | None:
         """A call of a spatial function over columns and constants; None for any other node."""

@@ -40,7 +40,7 @@ from geoskip.engines.sql_operands import (
     TextLiteral,
     quoting_hint,
 )
-from geoskip.engines.time_texts import SqlTime, is_utc, starts
+from geoskip.engines.time_texts import SqlTime, starts
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import (
     FALSE,
@@ -300,8 +300,6 @@ class SqlTranslator(SqlOperands):
             or time.kind == "instant"
             or (time.kind == "time" and isinstance(value, TextLiteral))
         ):
-            return self.not_used(node)
-        if part.through_instants and part.column.type != "timestamp" and not is_utc(self.zone):
             return self.not_used(node)
         return self._decide(op, part.column, time.microseconds, *starts(part.unit, time.microseconds), node)
 
