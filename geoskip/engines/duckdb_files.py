@@ -356,9 +356,7 @@ def _columns_by_id(found: FolderListing) -> str:
         not each.field_type.is_primitive or each.initial_default is not None for each in fields
     ):
         paths = [os.path.join(found.root, name) for name in found.path.to_pylist()]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for path, schema in zip(paths, pool.map(pq.read_schema, paths), strict=True):
-                found.columns.refuse(schema, path, "geoskip.duckdb()", by_id=True)
+        found.columns.refuse_files(paths, "geoskip.duckdb()", by_id=True)
     columns = (
         f"{each.field_id}: {{name: {literal(each.name)}, type: {literal(_duckdb_type(each.field_type))}, "
         "default_value: NULL}"

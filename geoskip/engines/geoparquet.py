@@ -17,7 +17,6 @@ import shapely
 from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.extras import require_package
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing
 from geoskip.engines.table_listing import refuse_unlike
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
 from geoskip.predicates import TRUE, Column, Literal, Predicate
@@ -110,7 +109,8 @@ def read_geoparquet(
         if geometry and not any(count for _, count in kept.report.clauses()):
             kept = _with_box_in(kept, geometry, region)
     names = [file.path for file in kept]
-    _refuse_other_columns(found, names)
+    if found.columns is not None:
+        found.columns.refuse_files(names, _CALLER)
     options = {"schema": schema, "partitioning": dataset.partitioning if folders else None, **options}
     if points is None:
         frame = geopandas.read_parquet(names or every[0].path, columns=columns, **options)
@@ -124,13 +124,6 @@ def read_geoparquet(
         frame = frame.reset_index(drop=True) if numbered else frame
     frame.attrs["geoskip"] = kept.report.to_dict()
     return frame
-
-
-def _refuse_other_columns(found: FolderListing, paths: Sequence[str]) -> None:
-    """Raise InvalidSpecificationError for an Iceberg file with other columns than its table."""
-    for path in paths if found.columns is not None else ():
-        assert found.columns is not None
-        found.columns.refuse(pq.read_schema(path), path, _CALLER, of_files=True)
 
 
 def _check_points(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]:

@@ -9,11 +9,13 @@ that soundness does not depend on the table retaining its old schemas.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.metadata import IndexEntry
@@ -26,6 +28,7 @@ _TYPES = {
     "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "string": "string", "uuid": "string", "binary": "binary",
 }  # fmt: skip
 _ID = b"PARQUET:field_id"
+_THREADS = 8
 
 
 def spark_type(kind: Any) -> str | None:
@@ -135,32 +138,30 @@ class IcebergColumns:
         found: pa.Schema = module.schema_to_pyarrow(self.schema, include_field_ids=False)
         return found
 
-    def refuse(self, file: pa.Schema, path: str, caller: str, *, by_id: bool = False, of_files: bool = False) -> None:
+    def refuse_files(self, paths: Sequence[str], caller: str, *, by_id: bool = False) -> None:
         """Raise InvalidSpecificationError if a reader that matches columns by name would misread a file.
 
         Parameters
         ----------
-        file, path
-            The schema in the file, with its field ids, and its path.
-        caller
-            The reader's name.
+        paths, caller
+            The files, and the reader's name.
         by_id
             True for DuckDB, which matches columns by id but struct fields by name, and compares a float column of a
             file with constants rounded to floats.
-        of_files
-            True for readers that take the columns from the files: a file must have exactly the columns of the table.
         """
-        inside = [file.field(number) for number in range(len(file))]
-        if by_id:
-            names = {each.field_id: each.name for each in self.schema.fields}
-            inside = [each.with_name(names.get(_id(each), each.name)) for each in inside
-                      if _id(each) in names or _id(each) < 0]  # fmt: skip
-        why = _difference(self.schema.fields, inside, of_files, by_id)
-        if why is not None:
-            raise InvalidSpecificationError(
-                f"{caller} finds the columns of files by their names, and {path} is not as its table of Iceberg is "
-                f"now: {why}; read it by geoskip.scan_polars() or through Spark, or rewrite it with rewrite_data_files"
-            )
+        names = {each.field_id: each.name for each in self.schema.fields}
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for path, schema in zip(paths, pool.map(pq.read_schema, paths), strict=True):
+                inside = list(schema)
+                if by_id:
+                    inside = [each.with_name(names.get(_id(each), each.name)) for each in inside
+                              if _id(each) in names or _id(each) < 0]  # fmt: skip
+                if (why := _difference(self.schema.fields, inside, by_id)) is not None:
+                    raise InvalidSpecificationError(
+                        f"{caller} finds the columns of files by their names, and {path} is not as its table of "
+                        f"Iceberg is now: {why}; read it by geoskip.scan_polars() or through Spark, or rewrite it "
+                        "with rewrite_data_files"
+                    )
 
 
 def _may_have_floats(files: Sequence[Any], fields: Sequence[Any]) -> bool:
@@ -169,11 +170,11 @@ def _may_have_floats(files: Sequence[Any], fields: Sequence[Any]) -> bool:
     return any(len((file.lower_bounds or {}).get(each, b"")) != 8 for each in doubles for file in files)
 
 
-def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: bool, by_id: bool) -> str | None:
+def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], by_id: bool) -> str | None:
     by_name = {each.name.lower(): each for each in inside}
     for each in fields:
         there = by_name.pop(each.name.lower(), None)
-        if there is None and (of_files or each.initial_default is not None or each.required):
+        if there is None and (each.initial_default is not None or each.required):
             return f"it has no column {each.name}"
         if there is None:
             continue
@@ -183,14 +184,14 @@ def _difference(fields: Sequence[Any], inside: Sequence[pa.Field], of_files: boo
         if by_id and str(each.field_type) == "double" and pa.types.is_float32(there.type):
             return f"its column {there.name} is of floats, in the table of doubles"
         inner = _inner_fields(each.field_type)
-        if inner and (why := _difference(inner, _arrow_fields(there.type), of_files, by_id)) is not None:
+        if inner and (why := _difference(inner, _arrow_fields(there.type), by_id)) is not None:
             return f"{why} in {each.name}"
     ids = {each.field_id for each in fields}
     for left in by_name.values():
         if _id(left) < 0:
             return f"its column {left.name} is without a field id"
-        if of_files or _id(left) in ids:
-            return f"its column {left.name} has another name in the table, or none"
+        if _id(left) in ids:
+            return f"its column {left.name} has another name in the table"
     return None
 
 

@@ -23,7 +23,6 @@ from geoskip.engines.arrow_expression import predicate_of_arrow
 from geoskip.engines.delta_listing import is_mapped, open_table
 from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.engines.folder_listing import FolderListing, locate, table_format
-from geoskip.engines.iceberg_columns import IcebergColumns
 from geoskip.engines.scan_reports import remember
 from geoskip.engines.table_listing import list_files, refuse_inside, refuse_unlike
 from geoskip.engines.usable_indexes import tested_for_null
@@ -81,7 +80,8 @@ def pyarrow_dataset(
         else files(path, where, store=store, metadata=metadata, dialect=dialect)
     )
     dataset = without_skipped(whole, path, kept)
-    refuse_other_names(dataset, kept.listing.columns)
+    if kept.listing.columns is not None:
+        kept.listing.columns.refuse_files(dataset.files, _CALLER)
     if is_expression:
         dataset = dataset.filter(where)
     remember(dataset, lambda: kept.report)
@@ -197,16 +197,6 @@ def _is_spelt_otherwise(path: Sequence[str], fields: Sequence[pa.Field]) -> bool
     if not found:
         return any(each.name.lower() == path[0].lower() for each in fields)
     return len(path) > 1 and pa.types.is_struct(found[0].type) and _is_spelt_otherwise(path[1:], list(found[0].type))
-
-
-def refuse_other_names(dataset: Any, columns: IcebergColumns | None) -> None:
-    """Raise InvalidSpecificationError if columns have other names in a file than in its table."""
-    if columns is None:
-        return
-    with ThreadPoolExecutor(_THREADS) as pool:
-        fragments = list(dataset.get_fragments())
-        for fragment, file in zip(fragments, pool.map(lambda one: one.physical_schema, fragments), strict=True):
-            columns.refuse(file, fragment.path, _CALLER)
 
 
 def kept_files(
