@@ -111,9 +111,8 @@ def _came_along(path: str, store: Store, snapshot: Snapshot) -> bool:
 
 def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
     """Counts of new or changed files and of removed files since the snapshot; None if unknown."""
-    from geoskip.engines.folder_listing import locate, table_format
+    from geoskip.engines.folder_listing import list_files, locate, table_format
     from geoskip.engines.matched_snapshot import FileMatch
-    from geoskip.engines.table_listing import list_files
     from geoskip.errors import GeoskipError
     from geoskip.stores.log_files import local_path
 

@@ -22,9 +22,8 @@ import pyarrow.parquet as pq
 from geoskip.engines.duckdb_scopes import GLOB_MARKS, fold_case
 from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run, literal, quote_name
 from geoskip.engines.files import KeptFiles, files
-from geoskip.engines.folder_listing import FolderListing, locate, path_keys, table_format
+from geoskip.engines.folder_listing import FolderListing, list_files, locate, path_keys, refuse_unlike, table_format
 from geoskip.engines.iceberg_columns import spark_type
-from geoskip.engines.table_listing import list_files, refuse_unlike
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.predicates import Column, Predicate, walk
 from geoskip.report import Scan

@@ -20,11 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.clauses import KEEP_NONE, Mask
-from geoskip.engines.folder_listing import FolderListing, locate
+from geoskip.engines.folder_listing import FolderListing, list_files, locate
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
-from geoskip.engines.table_listing import list_files
 from geoskip.engines.time_texts import is_utc, zone_of
 from geoskip.engines.usable_indexes import reason_unusable, schema_types, types_of_schema, without_old_times
 from geoskip.errors import InvalidSpecificationError, MetadataError

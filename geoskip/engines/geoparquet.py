@@ -17,7 +17,7 @@ import shapely
 from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.extras import require_package
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.table_listing import refuse_unlike
+from geoskip.engines.folder_listing import refuse_unlike
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
 from geoskip.predicates import TRUE, Column, Literal, Predicate
 from geoskip.stores.base import Store

@@ -33,7 +33,7 @@ from geoskip.engines.constant_bounds import (
     is_nan,
     out_of_nanoseconds,
 )
-from geoskip.engines.time_texts import DAY, instant_of
+from geoskip.engines.time_texts import DAY, instant_of, starts
 from geoskip.errors import UnknownColumnError
 from geoskip.predicates import (
     FALSE,
@@ -273,8 +273,9 @@ class Builder:
                 return EngineCondition(FALSE, FALSE)
             case (Rounded(column), Constant()):
                 return self.compare(op, column, right)
-            case (YearOf() as year, Constant("integer", value)) if 1900 < value < 9999:
-                return self._compare_year(op, year, int(value))
+            case (YearOf(column, zone), Constant("integer", value)) if 1900 < value < 9999:
+                day = (dt.date(int(value), 1, 1) - dt.date(1970, 1, 1)).days
+                return self.compare_start(op, column, "year", day * DAY, zone)
             case Constant(), Column() | EngineCondition() | Rounded() | YearOf():
                 return self.compare(FLIPPED.get(op, op), right, left)
             case Column(_, kind), Column(_, other):
@@ -294,19 +295,34 @@ class Builder:
             return YearOf(part)
         return self.unknown(f"the year of {_describe(part)} is not used", part)
 
-    def _compare_year(self, op: str, of: YearOf, year: int) -> EngineCondition:
-        """Replace a comparison of years by one with the first moments of the year and of the next."""
-        days = [(dt.date(number, 1, 1) - dt.date(1970, 1, 1)).days for number in (year, year + 1)]
-        first, following = (moment(of.column, day * DAY, of.zone) for day in days)
-        if first is None or following is None:
-            return self.unknown(f"the year of {of.column} is not used: its start in the time zone is not known", of)
+    def compare_start(
+        self, op: str, column: Column, unit: str, local: int, zone: str | None, *, null_differs: bool = False
+    ) -> EngineCondition:
+        """Compare the start of the calendar unit that a column's time lies in with a local time.
+
+        Parameters
+        ----------
+        op, column, unit
+            The comparison, the column, and the unit: a year, quarter, month, week or day.
+        local, zone
+            The time in microseconds, and the time zone of a column of instants.
+        null_differs
+            True if the start of NULL differs from times at which no unit starts, as for DuckDB's ``date_trunc``.
+        """
+        first, following = starts(unit, local)
+        begin, end = moment(column, first, zone), moment(column, following, zone)
+        if begin is None or end is None:
+            return self.unknown(f"the {unit} of {column} is not used: its start in the time zone is not known", column)
         match op:
-            case "=" | "!=":
-                both = self.both([self.compare(">=", of.column, first), self.compare("<", of.column, following)])
-                return both if op == "=" else both.negate()
-            case "<" | ">=":
-                return self.compare(op, of.column, first)
-        return self.compare({"<=": "<", ">": ">="}[op], of.column, following)
+            case "=" if local != first:
+                return EngineCondition(FALSE, TRUE if null_differs else Not(IsNull(column)))
+            case "=":
+                return self.both([self.compare(">=", column, begin), self.compare("<", column, end)])
+            case "!=":
+                return self.compare_start("=", column, unit, local, zone, null_differs=null_differs).negate()
+            case ">=" | "<" if local == first:
+                return self.compare(op, column, begin)
+        return self.compare(">=" if op in (">", ">=") else "<", column, end)
 
     def _with_constant(self, op: str, column: Column, constant: Constant) -> EngineCondition:
         pair = comparison(op, column, constant, self.engine)

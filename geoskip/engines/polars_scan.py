@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from geoskip.engines.extras import require_package
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing, locate, path_keys, table_format
+from geoskip.engines.folder_listing import FolderListing, locate, path_keys, refuse_inside, table_format
 from geoskip.engines.iceberg_listing import plan_scan
 from geoskip.engines.polars_expression import predicate_of_polars
 from geoskip.engines.pyarrow_dataset import kept_files, whole_dataset, without_skipped
 from geoskip.engines.scan_reports import remember
-from geoskip.engines.table_listing import refuse_inside
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate
 from geoskip.report import Scan

@@ -22,9 +22,15 @@ from pyarrow.fs import LocalFileSystem
 from geoskip.engines.arrow_expression import predicate_of_arrow
 from geoskip.engines.delta_listing import is_mapped, open_table
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing, locate, table_format
+from geoskip.engines.folder_listing import (
+    FolderListing,
+    list_files,
+    locate,
+    refuse_inside,
+    refuse_unlike,
+    table_format,
+)
 from geoskip.engines.scan_reports import remember
-from geoskip.engines.table_listing import list_files, refuse_inside, refuse_unlike
 from geoskip.engines.usable_indexes import tested_for_null
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import FALSE, TRUE, And, Predicate

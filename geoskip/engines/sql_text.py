@@ -32,7 +32,7 @@ from typing import Any
 
 from geoskip.engines.constant_bounds import NEGATED, Constant, compared, disjunction
 from geoskip.engines.extras import require_package
-from geoskip.engines.implied_conditions import EngineCondition, Rounded, YearOf, moment
+from geoskip.engines.implied_conditions import EngineCondition, Rounded, YearOf
 from geoskip.engines.sql_operands import (
     QUOTES,
     SqlOperands,
@@ -40,12 +40,11 @@ from geoskip.engines.sql_operands import (
     TextLiteral,
     quoting_hint,
 )
-from geoskip.engines.time_texts import SqlTime, starts
+from geoskip.engines.time_texts import SqlTime
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import (
     FALSE,
     FLIPPED,
-    TRUE,
     Call,
     Column,
     Contains,
@@ -301,40 +300,6 @@ class SqlTranslator(SqlOperands):
             or (time.kind == "time" and isinstance(value, TextLiteral))
         ):
             return self.not_used(node)
-        return self._decide(op, part.column, time.microseconds, *starts(part.unit, time.microseconds), node)
-
-    def _decide(self, op: str, column: Column, value: int, first: int, following: int, node: Any) -> EngineCondition:
-        """Compare the start of the unit of a column with a local time.
-
-        Parameters
-        ----------
-        op, column, node
-            The comparison, the column, and where it is written.
-        value, first, following
-            The time, the start of the unit that holds it, and the start of the unit after it.
-        """
-        begin, end = (moment(column, place, self.zone) for place in (first, following))
-        if begin is None or end is None:
-            return self.not_used(node)
-        at_start = value == first
-        least = begin if at_start else end  # the first start that is not before the value
-        # DuckDB takes date_trunc('month', d) <> DATE '2024-03-31' for true of a NULL too, since no month begins there
-        other = TRUE if self.dialect == "duckdb" else Not(IsNull(column))
-
-        def holds(op: str) -> EngineCondition:
-            compare = self.builder.compare
-            match op:
-                case "=":
-                    both = [compare(">=", column, begin), compare("<", column, end)]
-                    return self.builder.both(both) if at_start else EngineCondition(FALSE, other)
-                case "!=":
-                    return holds("=").negate()
-                case ">=":
-                    return compare(">=", column, least)
-                case ">":
-                    return compare(">=", column, end)
-                case "<":
-                    return compare("<", column, least)
-            return compare("<", column, end)
-
-        return holds(op)
+        return self.builder.compare_start(
+            op, part.column, part.unit, time.microseconds, self.zone, null_differs=self.dialect == "duckdb"
+        )
