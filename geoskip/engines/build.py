@@ -1,4 +1,4 @@
-"""Builds and checks without Spark: the same metadata of Parquet files, with the threads of this process.
+"""Builds and checks of Parquet without Spark, with the same metadata, by the threads of this process.
 
 Listing, partitions, columns, recorded settings, summaries and log entries are those of a build by Spark with its
 default settings, so that either can refresh metadata of the other. Files that only Spark reads (with encrypted columns
