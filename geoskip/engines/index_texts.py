@@ -7,7 +7,7 @@ that an index built here equals one built by Spark. Any other SQL needs Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -17,7 +17,7 @@ from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.registry.fingerprint import Unidentifiable
 from geoskip.registry.installed import implementation_of_offered, offered_by_name
-from geoskip.sources.column_names import quote_if_needed, unquote_name
+from geoskip.sources.column_names import matching_names, quote_if_needed, unquote_name
 from geoskip.types import sql_type
 
 _TOKEN = re.compile(
@@ -50,34 +50,32 @@ class TextBinder:
         NeedsSparkError
             For SQL that only Spark evaluates.
         """
-        if text in self.types and self._matching_name(text, list(self.types)) is not None:
+        if text in self.types and self._matching_name(text, self.types) is not None:
             return Column(quote_if_needed(text), self.types[text])
         return _Parser(self, index, text).whole()
 
     def column(self, index: Index, parts: list[str]) -> Column:
         """Column or nested field with a path of names."""
-        known = self._matching_name(parts[0], list(self.types))
+        known = self._matching_name(parts[0], self.types)
         if known is None:
             unknown = UnknownColumnError(f"{index}: {UnknownColumnError.of(parts[0], self.types)}")
             raise self._unread_column(index, parts[0]) or unknown
         name, kind = quote_if_needed(known), sql_type(self.types[known])
         for part in parts[1:]:
             fields = dict(kind.fields)
-            found = self._matching_name(part, list(fields))
+            found = self._matching_name(part, fields)
             if found is None:
                 shown = f"is {kind.name}" if not fields else f"has the fields {', '.join(fields)}"
                 raise UnknownColumnError(f"{index}: there is no {part} in {name}, which {shown}")
             name, kind = f"{name}.{quote_if_needed(found)}", fields[found]
         return Column(name, kind.name)
 
-    def _matching_name(self, name: str, names: list[str]) -> str | None:
-        if self.case_sensitive:
-            return name if name in names else None
-        found = [one for one in names if one.lower() == name.lower()]
+    def _matching_name(self, name: str, names: Iterable[str]) -> str | None:
+        found = matching_names(name, names, case_sensitive=self.case_sensitive)
         return found[0] if len(found) == 1 else None
 
     def _unread_column(self, index: Index, name: str) -> UnsupportedColumnError | None:
-        kind = self.unread.get(self._matching_name(name, list(self.unread)) or "")
+        kind = self.unread.get(self._matching_name(name, self.unread) or "")
         if kind is None:
             return None
         out = (

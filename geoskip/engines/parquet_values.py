@@ -24,7 +24,7 @@ from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.predicates import Call, Column, Literal, Predicate, walk
 from geoskip.registry.installed import offered_by_name
 from geoskip.sources.arrow_reader import FileResult, ValueGatherer, is_encrypted, is_signed, one_array, store_summaries
-from geoskip.sources.column_names import parts_of_name
+from geoskip.sources.column_names import matching_names, parts_of_name
 from geoskip.sources.footers import GREGORIAN, TIMES_AGREE, least_value
 from geoskip.types import SqlType, sql_type
 
@@ -177,15 +177,10 @@ class _ExpressionValues:
                 groups, rows = [], 0
 
     def _top(self, name: str) -> str | None:
-        found = self._matching_names(name, self.schema.names)
+        found = matching_names(name, self.schema.names, case_sensitive=self.case_sensitive)
         if len(found) > 1:
             raise NeedsSpark(f"it has several columns called {name}")
         return found[0] if found else None
-
-    def _matching_names(self, name: str, names: Sequence[str]) -> list[str]:
-        if self.case_sensitive:
-            return [one for one in names if one == name]
-        return [one for one in names if one.lower() == name.lower()]
 
     def of(self, expression: Predicate, table: pa.Table) -> pa.Array:
         """Values of an expression for the rows of a table."""
@@ -212,8 +207,8 @@ class _ExpressionValues:
         for part in parts[1:]:
             if not pa.types.is_struct(values.type):
                 raise NeedsSpark(f"its {path} is {values.type}")
-            numbers = range(values.type.num_fields)
-            found = self._matching_names(part, [values.type.field(number).name for number in numbers])
+            names = [field.name for field in values.type]
+            found = matching_names(part, names, case_sensitive=self.case_sensitive)
             if len(found) > 1:
                 raise NeedsSpark(f"it has several fields called {path}.{part}")
             if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 
 def quote_if_needed(part: str) -> str:
@@ -32,3 +33,12 @@ def backquote(part: str) -> str:
 def unquote_name(part: str) -> str:
     """One part of a column's name without backquotes."""
     return part[1:-1].replace("``", "`") if part.startswith("`") else part
+
+
+def matching_names(name: str, names: Iterable[str], *, case_sensitive: bool) -> list[str]:
+    """The names that Spark takes for a name.
+
+    >>> matching_names("a", ["A", "b", "a"], case_sensitive=False)
+    ['A', 'a']
+    """
+    return [one for one in names if one == name or (not case_sensitive and one.lower() == name.lower())]

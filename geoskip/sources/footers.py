@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
-from geoskip.sources.column_names import parts_of_name, unquote_name
+from geoskip.sources.column_names import matching_names, parts_of_name, unquote_name
 from geoskip.types import sql_type
 
 GREGORIAN = -141_427
@@ -105,10 +105,7 @@ class SchemaLayouts:
 
     def _resolve(self, schema: pa.Schema, name: str, kind: str) -> str:
         """Name of a column in the file, resolved as in Spark; raises ReadersDiffer if it is ambiguous."""
-        plain = unquote_name(name)
-        names: list[str] = [n for n in schema.names if n == plain]
-        if not self._case_sensitive:
-            names = [n for n in schema.names if n.lower() == plain.lower()]
+        names = matching_names(unquote_name(name), schema.names, case_sensitive=self._case_sensitive)
         if len(names) != 1 or not _holds_values_of(kind, schema.field(names[0]).type):
             raise ReadersDiffer
         return names[0]
