@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 
 from geoskip.errors import NeedsSparkError, UnknownColumnError, UnsupportedColumnError
 from geoskip.indexes.base import Index
@@ -89,49 +88,45 @@ class _Parser:
 
     def __init__(self, binder: TextBinder, index: Index, text: str) -> None:
         self.binder, self.index, self.text = binder, index, text
-        self.tokens: list[tuple[str, str]] = []
-        position, end = 0, len(text.rstrip())
-        while position < end:
-            token = _TOKEN.match(text, position)
-            if token is None:
-                raise self.refusal()
-            self.tokens.append((str(token.lastgroup), token[str(token.lastgroup)]))
-            position = token.end()
-        self.at = 0
+        if _TOKEN.sub("", text).strip():
+            raise self.refusal()
+        found = [(str(token.lastgroup), token[str(token.lastgroup)]) for token in _TOKEN.finditer(text)]
+        self.tokens = [("end", ""), *reversed(found)]
+        """The tokens that are left, the next one last."""
 
     def whole(self) -> Predicate:
         found = self.expression()
-        if self.at < len(self.tokens):
+        if len(self.tokens) > 1:
             raise self.refusal()
         return found
 
     def expression(self) -> Predicate:
-        kind, token = self._next()
-        if kind == "number":
-            return _number(re.sub(r"\s", "", token)) or self._refuse()
+        kind, token = self.tokens.pop()
+        if kind == "number" and (number := _number(re.sub(r"\s", "", token))) is not None:
+            return number
         if kind == "text":
             return Literal(token[1:-1], "string")
         if kind != "name" or token.lower() in _WORDS:
             raise self.refusal()
-        if self._peek() == "(" and not token.startswith("`"):
+        if self._next_is("(") and not token.startswith("`"):
             return self._call(token)
         parts = [unquote_name(token)]
-        while self._peek() == ".":
-            self._next()
-            kind, token = self._next()
+        while self._next_is("."):
+            self.tokens.pop()
+            kind, token = self.tokens.pop()
             if kind != "name":
                 raise self.refusal()
             parts.append(unquote_name(token))
         return self.binder.column(self.index, parts)
 
     def _call(self, name: str) -> Predicate:
-        self._next()
+        self.tokens.pop()
         arguments: list[Predicate] = []
-        while self._peek() != ")":
-            if arguments and self._next()[1] != ",":
+        while not self._next_is(")"):
+            if arguments and self.tokens.pop()[1] != ",":
                 raise self.refusal()
             arguments.append(self.expression())
-        self._next()
+        self.tokens.pop()
         function = offered_by_name().get(name.lower())
         if function is None:
             raise self.refusal(f"{name} is no function that an installed library offers to geoskip")
@@ -145,17 +140,8 @@ class _Parser:
             raise self.refusal(str(error)) from None
         return Call(function.name, tuple(arguments), implementation, flags, function.returns)
 
-    def _peek(self) -> str:
-        return self.tokens[self.at][1] if self.at < len(self.tokens) else ""
-
-    def _next(self) -> tuple[str, str]:
-        if self.at == len(self.tokens):
-            raise self.refusal()
-        self.at += 1
-        return self.tokens[self.at - 1]
-
-    def _refuse(self) -> Any:
-        raise self.refusal()
+    def _next_is(self, sign: str) -> bool:
+        return self.tokens[-1] == ("sign", sign)
 
     def refusal(self, why: str = "") -> NeedsSparkError:
         """Error for a text that only Spark can evaluate."""
