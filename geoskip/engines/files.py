@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -247,22 +248,18 @@ def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[
 # --- one question -----------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class _Question:
     """Evaluation of one condition on one listing."""
 
-    def __init__(
-        self,
-        found: FolderListing,
-        snapshot: Snapshot | None,
-        is_readable: bool,
-        partitions: PartitionColumns,
-        predicate: Predicate,
-        reasons: list[str],
-    ) -> None:
-        self.found, self.snapshot, self.is_readable = found, snapshot, is_readable
-        self.partitions, self.predicate, self.reasons = partitions, predicate, reasons
-        self.decisions: list[tuple[Decision, Mask | None]] = []
-        self.unindexed = 0
+    found: FolderListing
+    snapshot: Snapshot | None
+    is_readable: bool
+    partitions: PartitionColumns
+    predicate: Predicate
+    reasons: list[str]
+    decisions: list[tuple[Decision, Mask | None]] = field(default_factory=list)
+    unindexed: int = 0
 
     def kept_numbers(self) -> Numbers:
         """The numbers of the kept files in the listing, ascending."""
