@@ -17,7 +17,6 @@ from geoskip import predicates as p
 from geoskip.clauses import keep_mask
 from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index
-from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
@@ -26,9 +25,11 @@ from geoskip.stores.search import ElasticsearchStore, documents
 from geoskip.stores.search.documents import encode, slots_of
 from geoskip.stores.search.search_files import SearchFiles, field_of
 from tests.stores.test_store_elasticsearch import QUICK
-from tests.stores.test_store_elasticsearch_translation import KINDS, some
+from tests.stores.test_store_elasticsearch_translation import KINDS, PLANE, some
 from tests.support import geobox_oracle as geo
 from tests.support.harness import canned, leaves
+from tests.support.metric_worlds import WORDS, our, powers
+from tests.support.metric_worlds import world as distant
 from tests.support.servers.proxy import Proxy
 
 Sample = tuple[Index, FileMetadata, list[p.Predicate]]
@@ -37,6 +38,7 @@ Sample = tuple[Index, FileMetadata, list[p.Predicate]]
 ASKED = {
     "minmax": [*"axsdwb", "ts"],
     "valuelist": "nxsd",
+    "gaplist": "xdw",
     "hybrid": "s",
     "prefix": "s",
     "suffix": "s",
@@ -45,7 +47,7 @@ ASKED = {
 
 
 def samples() -> Iterator[Sample]:
-    """Every kind of index that has keys, over canned files, and two kinds without keys."""
+    """Every kind of index that has keys, over canned files, points, shapes and words."""
     for kind, names in ASKED.items():
         for name in names:
             world = canned(name, KINDS[kind][0])
@@ -58,8 +60,16 @@ def samples() -> Iterator[Sample]:
     files: list[Any] = [chance.sample(corners, chance.randrange(1, 6)) for _ in range(30)]
     files += [[], [(None, 5.0)], [(5.0, None), (1.0, 1.0)], [(float("inf"), 0.0)], [(None, None)]]
     yield geo.PAIR, geo.collected(geo.PAIR, files), of_points()
-    gaps = canned("x", lambda name: GapList(name, gaps=2))
-    yield next(iter(gaps.types)), gaps.metadata, some(list(leaves("x")), 3)
+    points = [[None if None in row else shapely.Point(row) for row in rows] for rows in files[:-2]]
+    shapes = [*points, [shapely.Polygon()], [shapely.box(0, 0, 3, 3)], [shapely.LineString([(9, 9), (-9, 9)])]]
+    yield geo.SHAPES, geo.collected(geo.SHAPES, shapes), list(about(geo.GEOM))
+    spread = [chance.choices(PLANE[:-1], k=2) for _ in range(20)]
+    plane = distant("euclidean", ("double", "double"), [*spread, [], PLANE])
+    far = powers(list(plane.index.bound), (20.0, 3.0), "ANSI")
+    yield plane.index, plane.metadata, [p.Comparison(op, far, p.Literal(n)) for op in ("<", ">") for n in (3.0, 24.0)]
+    words = distant("levenshtein", ("string",), [[(word,)] for word in WORDS] + [[(None,)], []])
+    edits = our("levenshtein", words.index.bound[0], p.Literal("smith", "string"), type="int")
+    yield words.index, words.metadata, [p.Comparison("<=", edits, p.Literal(n)) for n in (0, 1, 3)]
 
 
 def of_points() -> list[p.Predicate]:
@@ -98,7 +108,7 @@ def canned_store(search_server: Any) -> ElasticsearchStore:
     table, _, entries = everything()
     header = store.commit(Header("file:/data", {}, entries), table, expected=None)
     without = [slot.entry.name for slot in slots_of(entries) if field_of(slot, header.parts) is None]
-    assert without == ["minmax(w)", "geobox(lng, lat)", "gaplist(x, gaps=2)"], "decimals of more digits than a key has"
+    assert without == ["minmax(w)", "gaplist(w, gaps=2)"], "decimals of more digits than a key has"
     return store
 
 
@@ -136,7 +146,7 @@ def test_the_server_keeps_what_is_kept_here(canned_store: ElasticsearchStore, se
             assert files.evaluate(clause).tolist() == keep_mask(clause, local).tolist(), str(clause)
             tally[index.kind] += not any(key[0] == "summary" for key in files._known.held)
     # ranges of floats are finished here: NaN stands beside them, above every number
-    least = {"minmax": 20, "valuelist": 10, "prefix": 4, "suffix": 4}
+    least = {"minmax": 20, "valuelist": 10, "gaplist": 4, "prefix": 4, "suffix": 4, "geobox": 30, "metricdist": 5}
     assert all(tally[kind] >= most // step for kind, most in least.items()), (
         f"that many read no column of all files: {tally}"
     )

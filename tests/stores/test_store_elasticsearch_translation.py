@@ -14,25 +14,33 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
-from geoskip.clauses import Clause, all_of, any_of
+from geoskip.clauses import Clause, all_of, any_of, keep_mask
 from geoskip.indexes.affix import Prefix, Suffix
+from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
-from geoskip.stores.search.clause_queries import keys_of_bounds, translate
+from geoskip.registry import declare, mappings
+from geoskip.stores.search.clause_queries import box_keys_of, keys_of_bounds, ring_keys_of, translate
 from geoskip.stores.search.queries import NONE, KeyField, list_keys_of
 from geoskip.stores.search.queries import any_of as any_of_queries
+from tests.soundness.test_geobox_soundness import coordinates, pair_geometry, seen_through, spatial, trees
+from tests.support import geobox_oracle as geo
 from tests.support.harness import COLUMNS, TYPES, World, canned, leaves
+from tests.support.metric_worlds import WORDS, absolutes, our, powers
+from tests.support.metric_worlds import world as distant
 from tests.support.planting import Patch, before, function
 from tests.support.server_semantics import clauses, compare, documents_of
 from tests.support.strategies import examples, predicates, worlds
 
 QUICK = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
+NUMBERS = tuple(name for name in TYPES if name not in "sb")
 KINDS: dict[str, tuple[Callable[[str], Any], tuple[str, ...], int]] = {
     "minmax": (MinMax, tuple(TYPES), 30),
     "valuelist": (lambda name: ValueList(name, limit=4), tuple(TYPES), 15),
     "hybrid": (Hybrid, ("a", "s"), 0),
+    "gaplist": (lambda name: GapList(name, gaps=2), NUMBERS, 30),
     "prefix": (lambda name: Prefix(name, length=2), ("s",), 60),
     "suffix": (lambda name: Suffix(name, length=2), ("s",), 40),
 }
@@ -73,6 +81,90 @@ def test_trees_are_translated_rightly(kind: str) -> None:
             tally_of(replace(world, kinds=(make,)), [predicate])
 
     holds()
+
+
+@settings(QUICK, max_examples=examples(60))
+@given(
+    st.lists(geo.pair_rows, min_size=1, max_size=4), trees(st.one_of(spatial(pair_geometry), coordinates())), st.data()
+)
+def test_boxes_of_points_are_translated_rightly(files: list[Any], predicate: p.Predicate, data: Any) -> None:
+    checked(geo.PAIR, geo.collected(geo.PAIR, files), predicate)
+
+
+@settings(QUICK, max_examples=examples(50))
+@given(st.lists(geo.geometry_rows, min_size=1, max_size=4), trees(spatial(seen_through(geo.GEOM))))
+def test_boxes_of_geometries_are_translated_rightly(files: list[Any], predicate: p.Predicate) -> None:
+    checked(geo.SHAPES, geo.collected(geo.SHAPES, files), predicate)
+
+
+def checked(index: Any, files: Any, predicate: p.Predicate) -> bool | None:
+    stored = files.table().schema.field(str(index)).type
+    return compare(clause_for(predicate, [index]), files, documents_of(files, {index: stored}))
+
+
+PLANE = [(0.0, 0.0), (1.0, 0.0), (20.0, 3.0), (25.0, 0.0), (50.0, 0.0), (51.0, 2.0), (float("nan"), 1.0)]
+DISTANCES: dict[str, tuple[str, tuple[str, ...], list[Any], list[float], Callable[..., p.Predicate]]] = {
+    "euclidean": ("euclidean", ("double", "double"), PLANE, [-1.0, 0.0, 0.5, 2.0, 24.0, 1e160], powers),
+    "levenshtein": (
+        "levenshtein", ("string",), [(word,) for word in WORDS], [-1, 0, 1, 2, 5, 40],
+        lambda columns, point, mode: our("levenshtein", columns[0], p.Literal(point[0], "string"), type="int"),
+    ),
+    "manhattan": (
+        "manhattan", ("bigint",), [(n,) for n in (-5, 0, 1, 7, 2**40)], [-1, 0, 1, 6, 2**40],
+        lambda columns, point, mode: absolutes(columns, point, mode)[0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", DISTANCES)
+def test_distances_are_translated_rightly(metric: str) -> None:
+    chance, tally = random.Random(metric), Counter[bool | None]()
+    name, kinds, points, numbers, spelled = DISTANCES[metric]
+    with_null = [*points, (None,) * len(kinds), (None, *points[1][1:])]
+    for _ in range(12):
+        files = [chance.choices(with_null, k=chance.randrange(4)) for _ in range(8)]
+        world = replace(distant(name, kinds, files, cut=2), lost=chance.randrange(8))
+        if not world.index.origins:
+            continue
+        stored = world.metadata.table().schema.field(str(world.index)).type
+        documents = documents_of(world.metadata, {world.index: stored})
+        for _ in range(20):
+            distance = spelled(list(world.index.bound), chance.choice(points[:-1]), "ANSI")
+            condition: p.Predicate = p.Comparison(
+                chance.choice(["=", "<", "<=", ">", ">="]), distance, p.Literal(chance.choice(numbers))
+            )
+            for clause in clauses(chance.choice([condition, p.Not(condition)]), [world.index]):
+                tally[compare(clause, world.metadata, documents)] += 1
+    assert tally[True] >= 100, tally
+    assert tally[None] < sum(tally.values()) / 2, tally
+
+
+def _steps(a: int, b: int) -> int:
+    return abs(a - b)
+
+
+def test_distances_that_wrap_around_are_kept_by_the_query() -> None:
+    with mappings():
+        declare(_steps, metric=True)
+        world = distant("_steps", ("bigint",), [[(1_500_000_000,)], [(3,)], [(-1_000_000_000,)]], origins=[(0,)])
+        args = (world.index.bound[0], p.Literal(-1_000_000_000, "bigint"))  # 2.5e9 from the first
+        called = p.Call("f", args, f"python:{world.index.function}", ("eval:100",), "int")
+        clause = clause_for(p.Comparison("<", called, p.Literal(5.0, "double")), [world.index])
+        assert keep_mask(clause, world.metadata).tolist() == [True, False, True]
+        stored = world.metadata.table().schema.field(str(world.index)).type
+        assert compare(clause, world.metadata, documents_of(world.metadata, {world.index: stored}))
+
+
+@pytest.mark.parametrize("word", ["abc", "xyz", ""])
+def test_other_distances_than_a_whole_number_are_exact(word: str) -> None:
+    world = distant("levenshtein", ("string",), [[("abc",)], [("abd",), ("xbc",)], [("abc",), ("abcdef",)], [(None,)]])
+    stored = world.metadata.table().schema.field(str(world.index)).type
+    documents = documents_of(world.metadata, {world.index: stored})
+    distance = our("levenshtein", world.index.bound[0], p.Literal(word, "string"), type="int")
+    for number in (0, 1, 1.5, 3, -1):
+        differs = p.Not(p.Comparison("=", distance, p.Literal(number)))
+        assert compare(clause_for(differs, [world.index]), world.metadata, documents), number
 
 
 def _an_open_bound_is_missing(patch: pytest.MonkeyPatch) -> None:
@@ -127,6 +219,7 @@ MUTANTS: dict[str, tuple[Patch, str]] = {
     "NULL is no unit": (_listed(nulls=False), "valuelist a"),
     "a literal lies below itself": (_a_literal_is_below_itself, "valuelist a"),
     "a long text is its own entry": (_listed(cut=[]), "prefix s"),
+    "a segment is open": (_keys(high=lambda unit: unit["low"]), "gaplist a"),
 }
 
 
@@ -138,6 +231,35 @@ def test_a_wrong_translation_is_noticed(name: str, monkeypatch: pytest.MonkeyPat
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="differs"):
         tally_of(world, list(leaves(column)))
+
+
+def test_wrong_translations_of_boxes_and_distances_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeros = geo.collected(geo.PAIR, [[(-0.0, 1.0)], [(3.0, None)], [(5.0, 5.0), (5.0, 9.0)]])
+    at_zero = p.Comparison(">=", geo.LNG, p.Literal(0.0, "double"))
+    assert checked(geo.PAIR, zeros, at_zero)
+    two = p.And((at_zero, p.IsNull(geo.LAT)))
+    assert checked(geo.PAIR, zeros, two)
+    with monkeypatch.context() as patch:
+        function(patch, box_keys_of, lambda original, *given: _without_sorts(original(*given)))
+        with pytest.raises(AssertionError, match="differs"):
+            checked(geo.PAIR, zeros, two)
+    with monkeypatch.context() as patch:
+        function(patch, ring_keys_of, lambda original, *given: _without_ends(original(*given)))
+        with pytest.raises(AssertionError, match="differs"):
+            test_distances_are_translated_rightly("euclidean")
+
+
+def _without_sorts(keys: Any) -> Any:
+    return replace(keys, rows=[row | {"only_x": False} for row in keys.rows])
+
+
+def _without_ends(keys: Any) -> Any:
+    """Each range from an origin as its least distance alone."""
+
+    def least(found: Any) -> Any:
+        return [{"gte": found[0]["gte"], "lte": found[0]["gte"]}] if isinstance(found, list) else found
+
+    return replace(keys, rows=[{name: least(found) for name, found in row.items()} for row in keys.rows])
 
 
 def test_lists_that_are_long_or_hold_long_values_are_looked_at_here() -> None:
@@ -176,6 +298,10 @@ def test_what_is_too_deep_or_too_long_is_evaluated_here() -> None:
         deep = any_of([all_of([deep, Unknown()]), Other()])
     assert translate(deep, fields) is None
     assert translate(any_of(map(above, range(1000))), fields) is None
+    world = canned("n", lambda name: GapList(name, gaps=2))
+    _, fields = documents_of(world.metadata, world.types)
+    assert translate(any_of(map(above, range(1000))), fields) is None, "of units too, which are joined one by one"
+    assert translate(any_of(map(above, range(300))), fields) is not None
 
 
 class Unknown(Clause):

@@ -38,6 +38,9 @@ def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:
                 and not any(matches(part, document) for part in inside.get("must_not", ()))
                 and ("should" not in inside or any(matches(part, document) for part in inside["should"]))
             )
+        case "nested":
+            *above, last = inside["path"].split(".")
+            return any(matches(inside["query"], _placed(above, last, one)) for one in _values(document, inside["path"]))
         case "exists":
             return bool(_values(document, inside["field"]))
         case "term" | "terms":
@@ -70,6 +73,13 @@ def _values(document: Any, path: str) -> list[Any]:
     return document if isinstance(document, list) else [] if document is None else [document]
 
 
+def _placed(above: list[str], last: str, one: Any) -> dict[str, Any]:
+    found = {last: one}
+    for name in reversed(above):
+        found = {name: found}
+    return found
+
+
 def documents_of(files: FileMetadata, types: dict[Index, pa.DataType]) -> Documents:
     """The keys in the documents of some files, and the fields that hold them."""
     table = files.table()
@@ -79,7 +89,7 @@ def documents_of(files: FileMetadata, types: dict[Index, pa.DataType]) -> Docume
         entry = IndexEntry(index, (), stored)
         if fields_of(entry) is None or (keys := keys_of(table, entry)) is None:
             continue
-        fields[str(index)] = KeyField(f"k{at}", entry, keys.whole)
+        fields[str(index)] = KeyField(f"k{at}", entry, keys.whole, 2.0 ** math.frexp(keys.largest)[1])
         for document, values in zip(found, keys.rows, strict=True):
             document[f"k{at}"] = values
     return found, fields

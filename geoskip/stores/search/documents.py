@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +32,8 @@ KEYS = "*keys"
 """A leaf that marks a part's column with keys in its documents; no field has such a name."""
 SOME = "*some"
 """A leaf that marks a column with files that have a summary but not all keys."""
+LARGEST = "*largest"
+"""The leaf with the exponent of a power of two that is above every coordinate."""
 BLOCKS = "*blocks"
 """The leaf with the number of rows of a column's blocks."""
 VALUES = "v"
@@ -39,6 +42,8 @@ THERE = "#"
 """The leaf that marks the rows with a summary."""
 _MOST_FIELDS = 2500
 """Maximum number of fields of keys; the index allows some more."""
+_MOST_NESTED = 40
+"""Maximum number of nested fields; the default limit of servers is 50."""
 BLOCK = 4096
 """Maximum number of rows of a block."""
 _LARGEST_BLOCK = 1 << 18
@@ -124,7 +129,7 @@ class PartWriter:
     def _files(self) -> Iterator[tuple[str, str]]:
         keyed = [slot for slot in self.slots if slot.name in self.keyed]
         for slot in keyed:
-            self._written[slot.name].leaves[KEYS] = 1
+            self._written[slot.name].leaves |= {KEYS: 1, LARGEST: 0}
         for start in range(0, self.table.num_rows, BLOCK):
             rows = self.table.slice(start, BLOCK)
             keys: list[dict[str, Any]] = [{} for _ in range(rows.num_rows)]
@@ -139,6 +144,7 @@ class PartWriter:
         if found is None:
             leaves.pop(KEYS, None)
             return
+        leaves[LARGEST] = max(leaves[LARGEST], math.frexp(found.largest)[1])
         if not found.whole:
             leaves[SOME] = 1
         for key, values in zip(keys, found.rows, strict=True):
@@ -160,13 +166,14 @@ def _rows_a_block(leaves: Sequence[pa.Array]) -> int:
 def key_properties(slots: Iterable[SummaryField]) -> dict[str, dict[str, Any]]:
     """The server's types of the keys of indexes, by field, within its limits."""
     found: dict[str, dict[str, Any]] = {}
-    fields = 0
+    fields = nested = 0
     for slot in slots:
         members = fields_of(slot.entry)
         if members is None:
             continue
-        fields += 1 + len(members)
-        if fields > _MOST_FIELDS:
+        fields += 1 + sum(1 + len(member.get("properties", ())) for member in members.values())
+        nested += sum(member["type"] == "nested" for member in members.values())
+        if fields > _MOST_FIELDS or nested > _MOST_NESTED:
             break
         found[slot.name] = {"properties": members}
     return found

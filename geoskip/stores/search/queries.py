@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context
 from functools import reduce
 from itertools import pairwise
@@ -65,10 +65,12 @@ class ServerKeys:
     """The keys of an index: one entry for each file, empty if every clause over the index keeps the file.
 
     ``whole`` is False if a file without keys may have a summary, so that clauses evaluated by geoskip may skip it.
+    ``largest`` is at least the absolute value of every coordinate.
     """
 
     rows: list[dict[str, Any]]
     whole: bool = True
+    largest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class KeyField:
     path: str
     entry: IndexEntry
     whole: bool = True
+    largest: float = math.inf
 
     def is_true(self, flag: str) -> Query:
         """The query for documents with a flag set."""
@@ -122,20 +125,30 @@ class UnitKeys:
         A member of all documents that have keys; documents without it are kept.
     nullable : Container of str
         The columns that may be null.
+    nested : str
+        The member with the units as nested objects; empty if the document is the unit.
     """
 
     field: KeyField
     table: UnitTable
     known: str
     nullable: Container[str] = ()
+    nested: str = ""
 
     def translate(self, condition: Condition) -> TranslatedQuery | None:
         """The query for documents with a unit that satisfies a condition; None if it would match all."""
         sent = _sendable(condition)
         if necessary(sent) == ALWAYS and not is_exact(sent):
             return None
-        query = any_of([query_of(sent, self.field, self.nullable), self.field.is_missing(self.known)])
+        query = any_of([self.query_of(sent), self.field.is_missing(self.known)])
         return TranslatedQuery(query, is_exact(sent) and self.field.whole)
+
+    def query_of(self, condition: Condition) -> Query:
+        """The query for documents with keys and a unit that satisfies a condition."""
+        if not self.nested:
+            return query_of(condition, self.field, self.nullable)
+        path = f"{self.field.path}.{self.nested}"
+        return nested_query(path, query_of(condition, replace(self.field, path=path), self.nullable))
 
 
 _DEEPEST = 12
@@ -269,8 +282,15 @@ def negate(query: Query) -> Query:
     return {"bool": {"must_not": [query]}}
 
 
+def nested_query(path: str, query: Query) -> Query:
+    """The query for documents with a nested object that matches."""
+    return NONE if query == NONE else {"nested": {"path": path, "query": query}}
+
+
 def _count(query: Mapping[str, Any]) -> int:
     ((kind, inside),) = query.items()
+    if kind == "nested":
+        return 1 + _count(inside["query"])
     if kind != "bool":
         return 1
     return sum(_count(part) for some in ("filter", "should", "must_not") for part in inside.get(some, ()))

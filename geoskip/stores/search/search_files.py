@@ -14,6 +14,7 @@ have been moved: if the types of its keys are wrong, geoskip evaluates clauses i
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -31,6 +32,7 @@ from geoskip.stores.search.clause_queries import fields_of, translate
 from geoskip.stores.search.documents import (
     BLOCKS,
     KEYS,
+    LARGEST,
     SOME,
     THERE,
     VALUES,
@@ -332,10 +334,21 @@ def field_of(slot: SummaryField, parts: Sequence[PartFile]) -> KeyField | None:
     if not all(KEYS in column.leaves for column in columns):
         return None
     whole = all(SOME not in column.leaves for column in columns)
-    return KeyField(f"keys.{slot.name}", slot.entry, whole)
+    power = max((column.leaves.get(LARGEST, 1024) for column in columns), default=0)
+    return KeyField(f"keys.{slot.name}", slot.entry, whole, 2.0**power if power < 1024 else math.inf)
 
 
 def is_typed(properties: Mapping[str, Any], field: KeyField) -> bool:
     """True if a server's mappings have the right types for the keys of an index."""
-    types = properties.get(field.path.removeprefix("keys."), {}).get("properties", {})
-    return all(types.get(name) == kind for name, kind in (fields_of(field.entry) or {}).items())
+    types = properties.get(field.path.removeprefix("keys."), {}).get("properties")
+    return types is not None and _have_types(types, fields_of(field.entry) or {})
+
+
+def _have_types(properties: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    for name, kind in wanted.items():
+        mapping = properties.get(name, {})
+        if mapping.get("type") != kind["type"] or not set(mapping) <= {"type", "dynamic", "properties"}:
+            return False
+        if not _have_types(mapping.get("properties", {}), kind.get("properties", {})):
+            return False
+    return True
