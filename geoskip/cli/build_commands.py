@@ -62,7 +62,7 @@ class IndexOptions:
     metricdist: _kind("metricdist", "Distances from a few pivots") = field(default_factory=list)  # type: ignore[valid-type]
     index: Annotated[
         list[str],
-        typer.Option(metavar="TEXT", help="An index of any kind, as in SQL: 'prefix(path, length=20)'.",
+        typer.Option(metavar="TEXT", help="An index of any kind, as str(index) writes it: 'prefix(path, length=20)'.",
                      rich_help_panel=_INDEXES),
     ] = field(default_factory=list)  # fmt: skip
 

@@ -24,7 +24,6 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import FileRow, Header, IndexEntry, build_table
 from geoskip.planner import decide
 from geoskip.stores.search import ElasticsearchStore, server
-from geoskip.stores.search.documents import encode
 from tests.stores.test_store_elasticsearch import QUICK
 from tests.support.servers.proxy import Proxy, Request
 
@@ -140,8 +139,8 @@ def test_lost_and_changed_documents_are_noticed(search_server: Any, reopen: Any,
     lost, why = f"{part}-8", "has 9 of the snapshot's 10 documents"
     if ask_above:
         slot = next(name for name in store.load(1).header.parts[0].columns if name.startswith("minmax"))
-        lost, why = f"{part}-{slot}-0", "lost rows of minmax(n)"
-        change = {"doc": {"values": {"max": encode(pa.array([99, *range(1, 10)]))}}}
+        lost, why = f"{part}-{slot}-0", "has 0 of 10 rows"
+        change = {"doc": {"summaries": {"max": [99, *range(1, 10)]}}}
         store.server.tell("POST", f"/faults/_update/{lost}", change, refresh="true")
         assert "is damaged: its checksum differs" in kept(store)[1]
     store.server.tell("DELETE", f"/faults/_doc/{lost}", refresh="true")

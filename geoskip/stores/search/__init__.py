@@ -5,9 +5,10 @@ The metadata of a dataset are in one index with one alias, as documents of five 
 * ``log`` (this is also its id): the ``format`` and the ``identity`` of the current log;
 * ``snapshot-<identity>-00000001``: a snapshot's header as text with a checksum, as in the Parquet store;
 * ``operation-<identity>-00000001``: an entry of the operation log as text;
-* ``<part>-<row>``: a file: its ``keys``, which queries compare (:mod:`~geoskip.stores.search.clause_queries`);
-* ``<part>-<column>-<row>``: a block: the values of up to 4,096 rows of a column, which are exact and not indexed
-  (:mod:`~geoskip.stores.search.documents`).
+* ``<part>-<row>``: a file: its path, size, time, tag and rows, its ``summaries``, which are exact and not indexed
+  (:mod:`~geoskip.stores.search.documents`), and its ``keys``, which queries compare
+  (:mod:`~geoskip.stores.search.clause_queries`);
+* ``<part>-<column>-<row>``: a copy of small values of up to 4,096 rows of a column, to be read at once.
 
 A header names parts and their removed rows, as in the Parquet store: a part never changes, and a small change is a
 small part. It also has the checksum of each column and field of a part, which are verified when reading.

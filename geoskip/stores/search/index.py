@@ -34,7 +34,11 @@ _MAPPINGS: Json = {
         "part": {"type": "keyword"},
         "row": {"type": "integer"},
         "column": {"type": "keyword"},
-        "values": {"type": "object", "enabled": False},
+        "path": {"type": "keyword", "ignore_above": 4096},
+        "size": {"type": "long"},
+        "mtime": {"type": "long"},
+        "rows": {"type": "long"},
+        "summaries": {"type": "object", "enabled": False},
         "keys": {"type": "object", "dynamic": False},
     },
 }
@@ -194,7 +198,7 @@ class SearchIndex:
         body = {"query": query, "sort": [{"number": "asc"}], "_source": False}
         try:
             self.refresh()
-            pages = self.server.pages(self.name, body, 10_000)
+            pages = self.server.pages(self.name, body, 0, 10_000)
             with self.server.parsing_answer():
                 return tuple(int(hit["sort"][0]) for page in pages for hit in page["hits"]["hits"])
         except NotFoundError:
@@ -249,7 +253,7 @@ def _is_ours(properties: Mapping[str, Any]) -> bool:
     """True for the mappings of an index that geoskip created."""
     types = {name: properties.get(name, {}).get("type") for name in ("kind", "identity", "part", "number", "row")}
     return types == {name: _MAPPINGS["properties"][name]["type"] for name in types} and (
-        properties.get("values", {}).get("enabled") is False
+        properties.get("summaries", {}).get("enabled") is False
     )
 
 

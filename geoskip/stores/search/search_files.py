@@ -2,8 +2,7 @@
 
 For few files the columns of a clause are read once and cached, as with other stores. For many files, unless the columns
 are cached, the server evaluates a translation of the clause and returns the files that it keeps. geoskip evaluates the
-parts that cannot be translated; for few files only the blocks that
-have them are read.
+parts that cannot be translated; if these files are few, only their summaries are read.
 
 *Soundness*: the translation keeps at least the files that the clause keeps. If a server has lost documents, their files
 would seem skipped. So each response has the current number of documents of the snapshot's parts, and a wrong number is
@@ -15,9 +14,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,12 +29,14 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Wanted, conform
 from geoskip.stores.search.clause_queries import fields_of, translate
 from geoskip.stores.search.documents import (
+    BLOCK,
     BLOCKS,
     KEYS,
     LARGEST,
     SOME,
     THERE,
     VALUES,
+    Cells,
     SummaryField,
     checksum,
     decode,
@@ -45,9 +46,10 @@ from geoskip.stores.search.queries import ALL, KeyField, TranslatedQuery
 from geoskip.stores.search.server import ForbiddenError, NotFoundError, RefusedError, Server
 
 Json = dict[str, Any]
-_BLOCKS_A_PAGE, _FILES_A_PAGE = 24, 10_000
+_LARGEST_PAGE = 8 << 20
+_BLOCKS_A_PAGE = 24
 _FEW = 2000
-"""Maximum number of files for which only the blocks with their summaries are read."""
+"""Maximum number of files for which summaries are requested by row."""
 
 
 def read_parts(
@@ -66,50 +68,64 @@ def read_parts(
     parts, wanted
         Parts of one snapshot, in order, and the columns and fields to read, None for all.
     """
-    return _read_rows(server, index, [(part, _rows_left(part)) for part in parts], Columns(slots, wanted))
-
-
-def _rows_left(part: PartFile) -> NDArray[np.int64]:
-    """The rows of a part that are not removed."""
-    return np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
-
-
-def _read_rows(
-    server: Server, index: str, rows: Sequence[tuple[PartFile, NDArray[np.int64]]], columns: Columns
-) -> pa.Table:
-    """Read columns of some rows of parts, given in ascending order, from the blocks that have them."""
-    found: dict[tuple[str, str, int], Any] = {}
-    parts = [_blocks_query(part, columns.names(), some) for part, some in rows if len(some)]
-    query = {"bool": {"should": parts, "minimum_should_match": 1}}
-    order = [{"part": "asc"}, {"column": "asc"}, {"row": "asc"}]
-    body = {"query": query, "sort": order, "_source": columns.leaves()}
-    if parts and columns.names():
-        for answer in server.pages(index, body, _BLOCKS_A_PAGE, filter_path=_HITS):
+    columns = Columns(slots, wanted, server.location)
+    found: dict[str, list[Any]] = {part.name: [] for part in parts}
+    rows, size = sum(part.rows for part in parts), sum(columns.bytes(part) for part in parts)
+    page = max(100, _LARGEST_PAGE * rows // max(1, size))
+    if columns.in_blocks(parts):
+        return _join_parts(columns, parts, _blocks(server, index, parts, columns))
+    body = {"query": _parts_query(parts), "sort": _ORDER, "_source": columns.members() or False}
+    if rows:
+        for answer in server.pages(index, body, rows, page, filter_path=_HITS):
             with server.parsing_answer():
                 for hit in answer.get("hits", {}).get("hits", ()):
-                    found[tuple(hit["sort"])] = hit["_source"]["values"]
+                    name, row = hit["sort"]
+                    if row != len(found[name]):
+                        raise MetadataError(f"{server.location} has lost row {len(found[name])} of {name}")
+                    found[name].append(hit.get("_source", {}))
+    for part in parts:
+        if len(found[part.name]) != part.rows:
+            raise MetadataError(f"{server.location} has {len(found[part.name])} of {part.rows} rows of {part.name}")
+    return _join_parts(columns, parts, {part.name: of_documents(found[part.name]) for part in parts})
+
+
+def _blocks(server: Server, index: str, parts: Sequence[PartFile], columns: Columns) -> dict[str, CellsOf]:
+    """Read the values of columns from blocks, by part."""
+    found: dict[tuple[str, str, str], list[Any]] = {}
+    rows: dict[tuple[str, str], int] = {}
+    wanted = {"bool": {"filter": [_parts_query(parts, "block"), {"terms": {"column": columns.names()}}]}}
+    body = {"query": wanted, "sort": [{"part": "asc"}, {"column": "asc"}, {"row": "asc"}], "_source": columns.leaves()}
+    count = sum(part.rows for part in parts) // BLOCK + len(parts)
+    for answer in server.pages(index, body, count * len(columns.names()), _BLOCKS_A_PAGE, filter_path=_HITS):
+        with server.parsing_answer():
+            for hit in answer.get("hits", {}).get("hits", ()):
+                part, column, row = hit["sort"]
+                if row != rows.get((part, column), 0):
+                    raise MetadataError(f"{server.location} has lost rows of {column} of {part}")
+                cells = hit["_source"]["summaries"]
+                for leaf, values in cells.items():
+                    found.setdefault((part, column, leaf), []).extend(values)
+                rows[part, column] = row + max(map(len, cells.values()), default=0)
+
+    def of_part(part: PartFile) -> CellsOf:
+        def cells(column: str, leaf: str) -> list[Any]:
+            values = found.get((part.name, column, leaf or VALUES), [])
+            if len(values) != part.rows:
+                raise MetadataError(f"{server.location} has {len(values)} of {part.rows} rows of {part.name}")
+            return values
+
+        return cells
+
+    return {part.name: of_part(part) for part in parts}
+
+
+def _join_parts(columns: Columns, parts: Sequence[PartFile], cells: Mapping[str, CellsOf]) -> pa.Table:
+    """The table of some parts without their removed rows."""
     tables = [columns.schema.empty_table()]
-    for part, some in rows:
-        try:
-            tables.append(columns.read(part, some, found))
-        except MetadataError as error:
-            raise MetadataError(f"{server.location}: {error}") from None
-        except Exception as error:  # Arrow may raise anything for hostile values
-            raise MetadataError(f"{part.name} in {server.location} cannot be read: {error}") from error
+    for part in parts:
+        left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
+        tables.append(columns.read(part, part.rows, cells[part.name]).take(pa.array(left)))
     return pa.concat_tables(tables)
-
-
-def _blocks_query(part: PartFile, names: Sequence[str], rows: NDArray[np.int64]) -> Json:
-    """The query for the blocks of columns that have some rows of a part."""
-    sizes = {part.columns[name].leaves[BLOCKS] for name in names if name in part.columns}
-    starts = sorted({start for size in sizes for start in _starts(rows, size)})
-    return {"bool": {"filter": [_parts_query([part], "block"), _one_of("column", names), _one_of("row", starts)]}}
-
-
-def _starts(rows: NDArray[np.int64], size: int) -> list[int]:
-    """The first rows of the blocks of this size that have some rows."""
-    found: list[int] = np.unique(rows // size * size).tolist()
-    return found
 
 
 class SearchFiles(FileMetadata):
@@ -122,7 +138,8 @@ class SearchFiles(FileMetadata):
     def __init__(self, server: Server, index: str, header: Header, ask_above: int) -> None:
         slots = slots_of(header.stored)  # including deleted indexes, which may be restored
         super().__init__(header.files, partial(read_parts, server, index, header.parts, slots))
-        self._server, self._index, self._parts, self._slots = server, index, header.parts, slots
+        self._server, self._index, self._parts = server, index, header.parts
+        self._slots = slots
         self._ask_above = ask_above
         found = {slot.entry.name: field_of(slot, header.parts) for slot in slots_of(header.entries)}
         self._keys: dict[str, KeyField] = {name: field for name, field in found.items() if field is not None}
@@ -131,7 +148,7 @@ class SearchFiles(FileMetadata):
         start = 0
         for part in header.parts:
             numbers = np.full(part.rows, -1, dtype=np.int64)
-            left = _rows_left(part)
+            left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
             numbers[left] = np.arange(start, start + len(left))
             start += len(left)
             self._rows.append(numbers)
@@ -174,7 +191,7 @@ class SearchFiles(FileMetadata):
         query = {"bool": {"filter": [_parts_query(self._parts), translation.query]}}
         body = {"query": query, "sort": _ORDER, "_source": False, "track_total_hits": True, "aggs": _count(self._parts)}
         total: int | None = None
-        for answer in self._server.pages(self._index, body, _FILES_A_PAGE, filter_path=_NUMBERS):
+        for answer in self._server.pages(self._index, body, len(self), _LARGEST_PAGE, filter_path=_NUMBERS):
             if total is None:
                 total = answer["hits"]["total"]["value"]
                 here, all_of_them = answer["aggregations"]["all"]["here"]["doc_count"], sum(map(len, self._rows))
@@ -206,27 +223,44 @@ class SearchFiles(FileMetadata):
 
     def _some(self, chosen: NDArray[np.int64], wanted: Sequence[Wanted] | None) -> pa.Table:
         """Read columns of some files."""
-        columns = Columns(self._slots, wanted)
-        rows = [
-            (part, np.flatnonzero(np.isin(numbers, chosen)))
+        columns = Columns(self._slots, wanted, self._server.location)
+        pairs = [
+            (part, row)
             for part, numbers in zip(self._parts, self._rows, strict=True)
+            for row in np.flatnonzero(np.isin(numbers, chosen)).tolist()
         ]
-        found = _read_rows(self._server, self._index, rows, columns)
-        return conform(found.combine_chunks(), columns.schema, rows=len(chosen))
+        queries = [
+            {"bool": {"filter": [_parts_query([part]), {"terms": {"row": [row for of, row in pairs if of is part]}}]}}
+            for part in {id(part): part for part, _ in pairs}.values()
+        ]
+        body = {
+            "query": {"bool": {"should": queries, "minimum_should_match": 1}},
+            "sort": _ORDER,
+            "_source": columns.members() or False,
+        }
+        found: dict[tuple[str, int], Any] = {}
+        size = sum(columns.bytes(part) for part in self._parts)
+        page = max(100, _LARGEST_PAGE * len(self) // max(1, size))
+        for answer in self._server.pages(self._index, body, len(pairs), page, filter_path=_HITS):
+            found |= {tuple(hit["sort"]): hit.get("_source", {}) for hit in answer.get("hits", {}).get("hits", ())}
+        tables = [columns.schema.empty_table()]
+        for part in self._parts:
+            names = [(of.name, row) for of, row in pairs if of is part]
+            if any(name not in found for name in names):
+                raise MetadataError(f"{self._server.location} has lost rows of {part.name}")
+            sources = of_documents([found[name] for name in names])
+            tables.append(columns.read(part, len(names), sources, whole=False))
+        return conform(pa.concat_tables(tables).combine_chunks(), columns.schema, rows=len(chosen))
 
 
 _ORDER = [{"part": "asc"}, {"row": "asc"}]
-_WHOLE = "timed_out,_shards.failed"
+_WHOLE = "timed_out,_shards.failed,pit_id"
 _HITS = f"{_WHOLE},hits.hits.sort,hits.hits._source"
 _NUMBERS = f"{_WHOLE},hits.total.value,hits.hits.sort,aggregations"
 
 
 def _parts_query(parts: Sequence[PartFile], kind: str = "file") -> Json:
-    return {"bool": {"filter": [_one_of("part", [part.name for part in parts]), {"term": {"kind": kind}}]}}
-
-
-def _one_of(member: str, values: Iterable[Any]) -> Json:
-    return {"terms": {member: list(values)}}
+    return {"bool": {"filter": [{"terms": {"part": [part.name for part in parts]}}, {"term": {"kind": kind}}]}}
 
 
 def _count(parts: Sequence[PartFile]) -> Json:
@@ -235,15 +269,20 @@ def _count(parts: Sequence[PartFile]) -> Json:
     return {"all": {"global": {}, "aggs": {"here": {"filter": _parts_query(parts), "aggs": where}}}}
 
 
+CellsOf = Callable[[str, str], Cells]
+"""A function that returns the values of a column's leaf, given both names."""
+
+
 @dataclass
 class Columns:
-    """Wanted columns of parts, read from blocks.
+    """Wanted columns of parts, read from documents.
 
     ``wanted`` are columns and fields of :class:`geoskip.metadata.FileMetadata`, None for all.
     """
 
     slots: Sequence[SummaryField]
     wanted: Sequence[Wanted] | None
+    location: str
     base: list[str] = field(init=False)
     fields: list[tuple[SummaryField, list[str]]] = field(init=False)
 
@@ -266,6 +305,12 @@ class Columns:
         ]
         return pa.schema([*(BASE_SCHEMA.field(name) for name in self.base), *narrowed])
 
+    def in_blocks(self, parts: Sequence[PartFile]) -> bool:
+        """True if all wanted columns of the parts are stored in blocks."""
+        return all(
+            BLOCKS in part.columns[name].leaves for part in parts for name in self.names() if name in part.columns
+        )
+
     def names(self) -> list[str]:
         """The columns by their names in parts."""
         return [*self.base, *(slot.name for slot, _ in self.fields)]
@@ -275,57 +320,75 @@ class Columns:
         leaves = dict.fromkeys([VALUES, THERE])
         for slot, names in self.fields:
             leaves |= dict.fromkeys(leaf for name, leaf in slot.leaves().items() if name in names)
-        return [f"values.{leaf}" for leaf in leaves]
+        return [f"summaries.{leaf}" for leaf in leaves]
 
-    def read(self, part: PartFile, rows: NDArray[np.int64], blocks: Mapping[tuple[str, str, int], Any]) -> pa.Table:
+    def members(self) -> list[str]:
+        """The members of documents with the columns."""
+        members = list(self.base)
+        for slot, names in self.fields:
+            leaves = slot.leaves()
+            members += [f"summaries.{slot.name}.{leaves[name]}" for name in names]
+        return members
+
+    def bytes(self, part: PartFile) -> int:
+        """An estimate of the bytes that a server sends for a part."""
+        names = self.names()
+        return sum(column.bytes for name, column in part.columns.items() if name in names) + 100 * part.rows
+
+    def read(self, part: PartFile, count: int, cells: CellsOf, *, whole: bool = True) -> pa.Table:
         """Decode rows of a part.
 
         Parameters
         ----------
-        part, rows
-            The part with its checksums, which are compared if all blocks are read, and the rows in ascending order.
-        blocks
-            The values of blocks by part, column and first row.
+        part, count, cells
+            The part with its checksums, the number of rows, and the function that returns their values.
+        whole
+            True for all rows of the part, so that checksums can be compared.
         """
-
-        def array(column: str, leaf: str, kind: pa.DataType) -> pa.Array:
-            return _read_leaf(part, column, leaf, kind, rows, blocks)
-
-        columns = [array(name, VALUES, BASE_SCHEMA.field(name).type) for name in self.base]
+        columns = [
+            self._array(part, name, "", cells(name, ""), BASE_SCHEMA.field(name).type, whole) for name in self.base
+        ]
         schema = self.schema
         for slot, names in self.fields:
             kind = schema.field(slot.entry.name).type
             if slot.name not in part.columns:
-                columns.append(pa.nulls(len(rows), kind))
+                columns.append(pa.nulls(count, kind))
                 continue
             leaves = slot.leaves()
-            there = array(slot.name, THERE, pa.bool_())
-            arrays = [array(slot.name, leaves[name], kind.field(name).type) for name in names]
+            there = self._array(part, slot.name, THERE, cells(slot.name, THERE), pa.bool_(), whole)
+            arrays = [
+                self._array(part, slot.name, leaves[name], cells(slot.name, leaves[name]), kind.field(name).type, whole)
+                for name in names
+            ]
             columns.append(pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pc.invert(there)))
         return pa.Table.from_arrays(columns, schema=schema)
 
+    def _array(self, part: PartFile, column: str, leaf: str, cells: Cells, kind: pa.DataType, whole: bool) -> pa.Array:
+        what = f"{part.columns[column].name if column in part.columns else column} of {part.name} in {self.location}"
+        try:
+            if whole:
+                crcs = [checksum(cells[start : start + BLOCK]) for start in range(0, len(cells), BLOCK)]
+                if checksum(crcs) != part.columns[column].leaves.get(leaf, checksum([])):
+                    raise MetadataError(f"{what} is damaged: its checksum differs")
+            return decode(cells, kind)
+        except MetadataError:
+            raise
+        except Exception as error:  # Arrow may raise anything for hostile values
+            raise MetadataError(f"{what} cannot be read: {error}") from error
 
-def _read_leaf(
-    part: PartFile,
-    column: str,
-    leaf: str,
-    kind: pa.DataType,
-    rows: NDArray[np.int64],
-    blocks: Mapping[tuple[str, str, int], Any],
-) -> pa.Array:
-    what, stored = f"{part.columns[column].name} of {part.name}", part.columns[column].leaves
-    size = stored[BLOCKS]
-    starts = _starts(rows, size)
-    texts = [blocks.get((part.name, column, start), {}).get(leaf) for start in starts]
-    if None in texts:
-        raise MetadataError(f"it has lost rows of {what}")
-    if len(starts) == -(-part.rows // size) and reduce(lambda crc, text: checksum(text, crc), texts, 0) != stored[leaf]:
-        raise MetadataError(f"{what} is damaged: its checksum differs")
-    if not texts:
-        return pa.array([], kind)
-    values = pa.concat_arrays([decode(text, kind) for text in texts])
-    places = np.searchsorted(starts, rows, side="right") - 1
-    return values.take(pa.array(places * size + rows % size))
+
+def of_documents(sources: Sequence[Mapping[str, Any]]) -> CellsOf:
+    """The values in documents of files, one document for each row."""
+
+    def cells(column: str, leaf: str) -> Cells:
+        if not leaf:
+            return [source.get(column) for source in sources]
+        summaries = [(source.get("summaries") or {}).get(column) for source in sources]
+        if leaf == THERE:
+            return [summary is not None for summary in summaries]
+        return [None if summary is None else summary.get(leaf) for summary in summaries]
+
+    return cells
 
 
 def field_of(slot: SummaryField, parts: Sequence[PartFile]) -> KeyField | None:

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -202,8 +202,7 @@ class Server:
     def search(self, index: str, body: Json, **params: Any) -> Json:
         """Search an index; raises MetadataError for a partial result."""
         answer = self.ask("POST", f"/{index}/_search", body, allow_partial_search_results="false", **params)
-        if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
-            raise MetadataError(f"{self.location} answered a search in part")
+        self._check_whole(answer)
         if "filter_path" not in params and not isinstance(answer.get("hits"), dict):
             raise MetadataError(f"{self.location} was not understood: a search's answer without hits")
         return answer
@@ -226,30 +225,71 @@ class Server:
             raise MetadataError(f"{self.location} was not understood: a document without content")
         return source
 
-    def pages(self, index: str, body: Json, size: int, **params: Any) -> Iterator[Json]:
+    def pages(self, index: str, body: Json, expected: int, size: int, **params: Any) -> Iterator[Json]:
         """Search page by page.
-
-        Pages need no point in time: the documents that are sought do not change, and counting them detects those that
-        were removed meanwhile.
 
         Parameters
         ----------
         index, body, params
             The index or alias, the search with a ``sort`` that is unique for each hit, and the parameters of the URL.
+        expected
+            The expected number of hits: more than one page is read from a point in time, if the server supports it.
         size
             The maximum number of hits in a page.
         """
-        request = {**body, "size": min(size, _PAGE)}
-        while True:
-            answer = self.search(index, request, **params)
-            with self.parsing_answer():
-                hits = answer.get("hits", {}).get("hits", [])
-                after = hits[-1]["sort"] if len(hits) >= request["size"] else None
-            yield answer
-            if after is None:
-                return
-            request["search_after"] = after
-            request.pop("aggs", None)
+        size = min(size, _PAGE)
+        request = {**body, "size": size}
+        pit = self._point_in_time(index) if expected > size else None
+        try:
+            while True:
+                if pit is None:
+                    answer = self.search(index, request, **params)
+                else:
+                    request["pit"] = {"id": pit, "keep_alive": "1m"}
+                    try:
+                        answer = self.ask("POST", "/_search", request, **params)
+                    except NotFoundError:  # expired, or the server was restarted
+                        pit = None
+                        del request["pit"]
+                        if "search_after" in request:
+                            request["search_after"] = request["search_after"][: len(body["sort"])]
+                        continue
+                    self._check_whole(answer)
+                    pit = answer.get("pit_id", pit)
+                with self.parsing_answer():
+                    hits = answer.get("hits", {}).get("hits", [])
+                    after = hits[-1]["sort"] if len(hits) >= size else None
+                    for hit in hits:  # Elasticsearch since 7.12 appends a tiebreaker
+                        hit["sort"] = hit["sort"][: len(body["sort"])]
+                yield answer
+                if after is None:
+                    return
+                request["search_after"] = after
+                request.pop("aggs", None)
+        finally:
+            if pit is not None:
+                self._close(pit)
+
+    def _point_in_time(self, index: str) -> str | None:
+        """Open a point in time; None if the server has none, as without Elasticsearch's basic licence.
+
+        Pages are correct without it: parts do not change, and counting the rows detects documents deleted meanwhile.
+        """
+        for path, member in (("_search/point_in_time", "pit_id"), ("_pit", "id")):
+            with suppress(MetadataError, LookupError, TypeError):
+                return str(self._answer("POST", f"/{index}/{path}", None, {"keep_alive": "1m"}, self.timeout)[member])
+        return None
+
+    def _close(self, pit: str) -> None:
+        with suppress(MetadataError):  # it expires anyway
+            self._answer("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, {}, self.timeout)
+            return
+        with suppress(MetadataError):
+            self._answer("DELETE", "/_pit", {"id": pit}, {}, self.timeout)
+
+    def _check_whole(self, answer: Json) -> None:
+        if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
+            raise MetadataError(f"{self.location} answered a search in part")
 
     def _answer(self, method: str, path: str, body: Any, params: Mapping[str, Any], timeout: float) -> Json:
         errors = self._errors

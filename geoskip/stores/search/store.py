@@ -47,9 +47,9 @@ class ElasticsearchStore(PartStore):
 
     Notes
     -----
-    Queries need the rights to search and to get, and should have that to see mappings, without which they read columns;
-    builds also to write, delete and refresh, and the first one to create the index. Metadata are in clear on the
-    server, whatever protects the data: bounds and listed values are values of it.
+    Queries need the rights to search and to get, and should have those to see mappings, without which they read
+    columns, and to open points in time; builds also to write, delete and refresh, and the first one to create the
+    index. Metadata are in clear on the server, whatever protects the data: bounds and listed values are values of it.
     """
 
     kind = "elasticsearch"
