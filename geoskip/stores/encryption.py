@@ -16,9 +16,9 @@ of their master keys in clear. The rest is one AES-GCM text under the base key, 
 it is valid in no other place. In it, each index with its own key is another such text, and everywhere else its name is
 replaced by a token derived from its key: with only the base key one sees that there is another index, but no more.
 
-*A part* is encrypted completely: its footer and the columns of the files table under the base key, and each index under
-its own key. There are no statistics. Encryption authenticates parts and entries; their checksums detect damage, not
-manipulation.
+*A part* is encrypted completely: its footer (or, as *plaintext footer*, only signed: then types can be read, but no
+value), the columns of the files table under the base key, and each index under its own key. There are no statistics.
+Encryption authenticates parts and entries; their checksums detect damage, not manipulation.
 
 *A reader without the key of an index* uses the other indexes; without the base key none is used and every file is read.
 A *writer* without one is refused, since it would lose the indexes that it cannot read. Encrypted and unencrypted
@@ -40,11 +40,11 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyError
 from geoskip.indexes.base import Index, index_kinds
-from geoskip.metadata import FORMAT
+from geoskip.metadata import BASE_SCHEMA, FORMAT
 from geoskip.stores.keyring import KeyKeeper, decrypt, encrypt
 
 Json = Mapping[str, Any]
@@ -69,11 +69,17 @@ class Encryption:
     key, indexes
         Names of the base key, and of the master keys of single indexes. Without ``key``, metadata can be read, and are
         written with their present keys.
+    footer
+        Footers of the Parquet files: ``"encrypted"``, or ``"signed"`` to let tools read them without a key.
+    paths
+        False leaves names, sizes and times of the files in the parts unencrypted.
     """
 
     keys: KeyKeeper = field(repr=False)
     key: str | None = None
     indexes: Mapping[Index | str, str] = field(default_factory=dict)
+    footer: Literal["encrypted", "signed"] = "encrypted"
+    paths: bool = True
 
     def __post_init__(self) -> None:
         if not (hasattr(self.keys, "wrap_key") and hasattr(self.keys, "unwrap_key")):
@@ -81,6 +87,8 @@ class Encryption:
                 "Encryption(keys=) takes what has wrap_key and unwrap_key, such as KeyRing.from_file('keys.json'), "
                 f"got {type(self.keys).__name__}"
             )
+        if self.footer not in ("encrypted", "signed"):
+            raise InvalidSpecificationError(f"Encryption(footer=) takes 'encrypted' or 'signed', got {self.footer!r}")
         if self.indexes and not self.key:
             raise InvalidSpecificationError("Encryption(indexes=) needs key= for all that is not of these indexes")
         for name in self.masters:
@@ -111,6 +119,8 @@ class SnapshotProtection:
     keys: Mapping[str, DataKey]
     base: str
     indexes: Mapping[str, str] = field(default_factory=dict)
+    footer: str = "encrypted"
+    paths: bool = True
 
     def encryption(self, given: Encryption) -> Encryption:
         """The encryption of a new log that replaces this one; what ``given`` specifies takes precedence."""
@@ -119,7 +129,8 @@ class SnapshotProtection:
         names: dict[Index | str, str] = {name: self.keys[self.indexes[name]].master for name in apart}
         if given.key is not None:
             return replace(given, indexes={**names, **given.indexes})
-        return Encryption(given.keys, self.keys[self.base].master, names)
+        footer: Literal["encrypted", "signed"] = "signed" if self.footer == "signed" else "encrypted"
+        return Encryption(given.keys, self.keys[self.base].master, names, footer, self.paths)
 
     def key_of(self, index: str) -> str:
         """The id of the data key of an index."""
@@ -177,7 +188,7 @@ class Vault:
                 own[name] = key_under(encryption.masters[name])
         if before is not None:
             return replace(before, keys=keys, indexes=own)
-        return SnapshotProtection(keys, base, own)
+        return SnapshotProtection(keys, base, own, encryption.footer, encryption.paths)
 
     def rewrap(self, protection: SnapshotProtection) -> SnapshotProtection:
         """The same data keys, wrapped with the newest versions of their master keys."""
@@ -253,7 +264,11 @@ class Vault:
                     text = encrypt(self.data_key(key), json.dumps(entry).encode("ascii"), tokens[name].encode())
                     lists[member].append({"key": key.id, "token": tokens[name], "sealed": _text(text)})
         rest = {member: value for member, value in data.items() if member not in _LISTS}
-        return {**_rename(rest, tokens), **lists}
+        return {
+            **_rename(rest, tokens),
+            **lists,
+            "protection": {"footer": protection.footer, "paths": protection.paths},
+        }
 
     def _unseal_indexes(self, protection: SnapshotProtection, data: Json) -> tuple[dict[str, Any], SnapshotProtection]:
         own: dict[str, str] = {}
@@ -273,8 +288,11 @@ class Vault:
                     lists[member].append(index)
                 except MissingKeyError as error:
                     lists[member].append({**entry, "why": f"an index is not used: {error}"})
-        rest = {member: value for member, value in data.items() if member not in _LISTS}
-        return {**_rename(rest, names), **lists}, replace(protection, indexes=own)
+        rest = {member: value for member, value in data.items() if member not in (*_LISTS, "protection")}
+        options = data.get("protection", {})
+        footer, paths = options.get("footer", "encrypted"), options.get("paths", True)
+        full = replace(protection, indexes=own, footer=footer, paths=paths)
+        return {**_rename(rest, names), **lists}, full
 
     def _unseal(self, key: DataKey, sealed: Any, associated: bytes, *, packed: bool = True) -> dict[str, Any]:
         try:
@@ -350,6 +368,10 @@ class PartKeys:
     vault: Vault
     protection: SnapshotProtection
 
+    def covers(self, column: str) -> bool:
+        """True if a column is encrypted, and thereby authenticated."""
+        return self.protection.paths or column not in BASE_SCHEMA.names
+
     def encryption_properties(self, leaves: Mapping[str, list[str]]) -> Any:
         """Properties for pyarrow to write a part, from the paths of the leaves of each column."""
         from pyarrow.parquet.encryption import EncryptionConfiguration, KmsConnectionConfig
@@ -357,10 +379,12 @@ class PartKeys:
         base = self.protection.base
         by_key: dict[str, list[str]] = {}
         for column, paths in leaves.items():
-            by_key.setdefault(self.protection.key_of(column), []).extend(paths)
+            if self.covers(column):
+                by_key.setdefault(self.protection.key_of(column), []).extend(paths)
         for id in (base, *by_key):
             self.vault.data_key(self.protection.keys[id])
-        options = EncryptionConfiguration(base, column_keys=by_key, plaintext_footer=False, data_key_length_bits=256)
+        signed = self.protection.footer == "signed"
+        options = EncryptionConfiguration(base, column_keys=by_key, plaintext_footer=signed, data_key_length_bits=256)
         return self.vault.factory(self.protection).file_encryption_properties(KmsConnectionConfig(), options)
 
     def decryption_properties(self) -> Any:

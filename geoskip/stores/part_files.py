@@ -71,7 +71,7 @@ def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = N
         for inside in physical:
             ranges = list(_chunks(footer, leaves[inside].values()))
             total = sum(length for _, length in ranges)
-            if keys is not None:
+            if keys is not None and keys.covers(outside[inside]):
                 columns[inside] = PartColumn(outside[inside], total, 0)
                 continue
             of_leaves = {leaf: _crc(file, _chunks(footer, [at])) for leaf, at in leaves[inside].items() if leaf}
@@ -166,7 +166,7 @@ class PartReader:
         fields = [field.name for field in kind] if pa.types.is_struct(kind) else []
         dotted = not fields or any("." in name for name in fields)
         needed = [leaf for leaf in leaves if dotted or leaf.split(".", 1)[0] in fields]
-        if self.keys is not None:
+        if self.keys is not None and self.keys.covers(column.name):
             return [f"{key}.{leaf}" if leaf else key for leaf in needed]
         if set(needed) <= set(column.leaves):
             sound = all(_crc(file, _chunks(self.footer, [leaves[leaf]])) == column.leaves[leaf] for leaf in needed)

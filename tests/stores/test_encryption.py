@@ -61,6 +61,8 @@ HEADER = Header(
 POLICIES: dict[str, Encryption] = {
     "one key": Encryption(RING, "base"),
     "a key of an index": Encryption(RING, "base", indexes={PAY: "hr"}),
+    "signed footers": Encryption(RING, "base", indexes={entries()[0].index: "hr"}, footer="signed"),
+    "paths in clear": Encryption(RING, "base", indexes={PAY: "hr"}, paths=False),
 }
 
 
@@ -106,7 +108,9 @@ def test_protected_metadata_show_nothing(tmp_path: Path, policy: Encryption) -> 
     store.amend(header, removed, table({"Esmeralda": 7}), expected=1)
     store.record(2, {"verb": "refresh", "failed": "Quasimodo"}, identity=header.identity)
     shown = everything(tmp_path)
-    assert [secret for secret in SECRETS if secret.encode() in shown] == []
+    secrets = [secret for secret in SECRETS if policy.paths or secret not in ("quasimodo", "Esmeralda")]
+    assert [secret for secret in secrets if secret.encode() in shown] == []
+    assert (b"quasimodo" in shown) == (not policy.paths)
 
 
 def test_errors_and_texts_show_no_key_and_no_secret(tmp_path: Path) -> None:
@@ -122,12 +126,15 @@ def test_errors_and_texts_show_no_key_and_no_secret(tmp_path: Path) -> None:
         assert repr(bytes(range(32)))[2:-1] not in text
 
 
-def test_footers_are_encrypted_and_have_no_statistics(tmp_path: Path, policy: Encryption) -> None:
+def test_footers_are_encrypted_or_signed_and_have_no_statistics(tmp_path: Path, policy: Encryption) -> None:
     header = begun(store_of(tmp_path, policy))
     (part,) = (tmp_path / "_geoskip" / "_parts").iterdir()
-    assert part.read_bytes()[-4:] == b"PARE"
-    with pytest.raises(OSError, match="encrypted"):
-        pq.read_metadata(part)
+    if policy.footer == "encrypted":
+        assert part.read_bytes()[-4:] == b"PARE"
+        with pytest.raises(OSError, match="encrypted"):
+            pq.read_metadata(part)
+    else:
+        assert pq.read_metadata(part).num_rows == 2
     log = store_of(tmp_path, policy)._entries
     keys = log.keys(log.snapshot(header.identity, 1)[1])
     assert keys is not None
@@ -288,6 +295,8 @@ def test_a_key_is_given_where_one_is_needed(tmp_path: Path) -> None:
         Encryption(RING, indexes={PAY: "hr"})
     with pytest.raises(InvalidSpecificationError, match=r"names 'MinMax\(pay\)', which is no index"):
         Encryption(RING, "base", indexes={"MinMax(pay)": "hr"})
+    with pytest.raises(InvalidSpecificationError, match="'encrypted' or 'signed'"):
+        Encryption(RING, "base", footer="plain")  # type: ignore[arg-type]
     with pytest.raises(InvalidSpecificationError, match="wrap_key and unwrap_key"):
         Encryption({"base": b""})  # type: ignore[arg-type]
     with pytest.raises(MissingKeyError, match="'other'"):

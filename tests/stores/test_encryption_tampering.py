@@ -51,8 +51,10 @@ def test_a_part_does_not_serve_for_another(tmp_path: Path) -> None:
         store_of(tmp_path).load(2)
 
 
-def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
-    begun(store_of(tmp_path, Encryption(RING, "base", indexes={PAY: "hr"})))
+@pytest.mark.parametrize("paths", [True, False], ids=["sealed paths", "paths in clear"])
+def test_a_flipped_bit_is_noticed(tmp_path: Path, paths: bool) -> None:
+    keys = Encryption(RING, "base", indexes={PAY: "hr"}, paths=paths)
+    begun(store_of(tmp_path, keys))
     expected = store_of(tmp_path).load(1).files.table()
     (part,) = (tmp_path / "_geoskip" / "_parts").iterdir()
     (entry,) = (tmp_path / "_geoskip" / "_log").rglob("*.json")
