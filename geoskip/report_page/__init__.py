@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -119,7 +120,11 @@ def _scan(scan: Scan, is_alone: bool) -> Markup:
             "As geoskip rewrote it. Each vertex with the files that it would skip if it were the whole condition.",
         ),
         _part("The condition", None if tree else condition),
-        _part("Where the files are", _map(scan)),
+        _part("Where the files are", _drawn(sections.map_figure, scan)),
+        _part(
+            "How the files cluster", _drawn(sections.layout_figures, scan),
+            "Each line is the span of one file, from its least to its greatest value; orange files were read.",
+        ),
         _part("Reasons", sections.reasons(scan.sentences, scan.lost)),
         _part(None, sections.kept_names(scan)),
     )  # fmt: skip
@@ -129,10 +134,10 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _map(scan: Scan) -> Markup | None:
-    """The map of a scan, or a sentence if its metadata can no longer be read."""
+def _drawn(figure: Callable[[Scan], Markup | None], scan: Scan) -> Markup | None:
+    """A figure of a scan, or a sentence if its metadata can no longer be read."""
     try:
-        return sections.map_figure(scan)
+        return figure(scan)
     except (OSError, GeoskipError) as error:
         return element("p", f"It cannot be drawn: {error}", class_="muted")
 

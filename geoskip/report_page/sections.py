@@ -8,8 +8,10 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from geoskip.report import condense, count_of, size_of
+from geoskip.report_page.column_spans import ColumnPicture, pictures_of
 from geoskip.report_page.elements import Markup, element
 from geoskip.report_page.map_data import ScanMap, map_of
+from geoskip.sources.declared_settings import PREFIX, SETTINGS
 from geoskip.vertex_labels import VertexShare
 
 if TYPE_CHECKING:
@@ -161,6 +163,30 @@ def _map(scan: Scan, shown: ScanMap) -> Markup:
     )  # fmt: skip
 
 
+def layout_figures(scan: Scan) -> Markup | None:
+    """A picture for each column of the condition, with its span in every file."""
+    found = pictures_of(scan)
+    return element("div", *map(_spans, found), class_="columns") if found else None
+
+
+def _spans(picture: ColumnPicture) -> Markup:
+    figures = picture.figures
+    count = figures.files - figures.empty
+    deep = figures.files_read[0]
+    many = f"{deep:,.0f}" if deep >= 100 else f"{deep:.3g}"
+    text = f"A value lies in the span of {many} of {count:,} files on average; 1 is ideal."
+    text += f" {picture.drawn:,} of them are drawn." if picture.drawn < count else ""
+    text += " A few lie far outside." if picture.is_cut else ""
+    return element(
+        "figure",
+        element("figcaption", element("code", picture.name)),
+        picture.svg,
+        element("div", element("span", picture.low), element("span", picture.high), class_="ends muted"),
+        element("p", text, class_="muted"),
+        class_="spans",
+    )
+
+
 def kept_names(scan: Scan) -> Markup | None:
     """The names of the files that were read, collapsed and limited in number."""
     names = scan.kept_files()
@@ -178,15 +204,25 @@ _SECRET = re.compile(r"(?i)secret|password|passwd|token|credential|key")
 
 
 def settings(found: Mapping[str, str]) -> Markup | None:
-    """A table of the settings of geoskip that are set; None if none is.
+    """A table of geoskip's settings, those that are set first; None for a query without settings.
 
     Values that may be secrets are not shown.
     """
     if not found:
         return None
+    defaults = {PREFIX + setting.name: setting.default for setting in SETTINGS}
     rows = [
         element("tr", element("th", element("code", name), scope="row"), element("td", _value(name, value)))
         for name, value in sorted(found.items())
+    ]
+    rows += [
+        element(
+            "tr",
+            element("th", element("code", name), scope="row"),
+            element("td", element("code", default), " by default" if default else "none", class_="muted"),
+        )
+        for name, default in defaults.items()
+        if name not in found
     ]
     return element("table", element("tbody", *rows))
 

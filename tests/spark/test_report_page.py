@@ -81,7 +81,7 @@ def test_the_page_says_what_was_read(page: Page) -> None:
     titles = page.run("[...document.querySelectorAll('h2, h3')].map((node) => node.textContent)")
     assert titles == [
         "Query", "seen", "What each clause skips by itself", "The condition, vertex by vertex", "Where the files are",
-        "Reasons", "Settings",
+        "How the files cluster", "Reasons", "Settings",
     ]  # fmt: skip
     page.run("document.querySelector('.tree details').open = false")
     assert page.run("document.querySelector('.tree details code').checkVisibility()") is False

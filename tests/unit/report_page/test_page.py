@@ -140,10 +140,12 @@ def test_the_parts_of_a_page() -> None:
         "Query",
         "What each clause skips by itself",
         "Where the files are",
+        "How the files cluster",
         "Settings",
     ):
         assert title in heads
     assert found.names.count("canvas") == 1
+    assert found.names.count("svg") == 2, "of temp and city"
     assert found.names.index("h1") < found.names.index("h2") < found.names.index("h3")
 
 
@@ -172,6 +174,7 @@ def test_values_of_settings_that_may_be_secret_are_not_shown() -> None:
     assert "/home/me/keys" not in text
     assert "set, not shown" in text
     assert "0.02" in text
+    assert "spark.geoskip.planning.budget" in text, "with its default"
 
 
 def test_a_page_is_written_where_it_is_wanted(tmp_path: Path) -> None:
