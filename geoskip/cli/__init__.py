@@ -6,7 +6,7 @@
     datasets.py            the dataset of a command: through its metadata alone, or through Spark
     build_commands.py      index, refresh, verify, repair
     metadata_commands.py   describe, history, statistics, optimize, drop, restore, vacuum
-    query_commands.py      explain, files
+    query_commands.py      explain, files, report
     spark_commands.py      layout, recommend, thrift-server, extension-jar
     doctor.py              doctor
     mappings_table.py      the table of all mapped functions

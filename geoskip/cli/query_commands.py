@@ -1,4 +1,4 @@
-"""Commands on conditions, which run no query: explain, files."""
+"""Commands on conditions, which run no query: explain, files, report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ TimeZone = Annotated[
 @command(
     "geoskip explain data/weather \"WHERE temp > 30 AND city LIKE 'Os%'\"",
     'geoskip explain data/weather "temp > 30" --json | jq .files_kept',
-    'geoskip explain data/weather "temp > 30" --html report.html',
     'geoskip explain table:db.weather "temp > 30"',
     panel="Queries",
 )
@@ -45,20 +44,10 @@ def explain(
     where: Where = "",
     time_zone: TimeZone = None,
     limit: Annotated[int, typer.Option(min=0, help="The most kept files to list.")] = 20,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write a page for a browser instead.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show which files a condition keeps, what skips the others, and why; nothing is run."""
-    if html is not None:
-        check_folder_of(html)
     with opened_report(path, where, metadata, spark, time_zone) as report:
-        if html is not None:
-            report.to_html(html)
-            typer.echo(f"wrote {html}", err=True)
-            if not as_json:
-                return
         kept = [file for scan in report.scans for file in scan.kept_files()]
         if as_json:
             show_json({**report.to_dict(), "files": kept})
@@ -97,6 +86,36 @@ def files(
         show_json({"files": paths})
     else:
         write_paths(paths, null=null)
+
+
+@command(
+    'geoskip report data/weather "WHERE temp > 30"',
+    "geoskip report data/weather \"WHERE ST_Contains(ST_GeomFromText('POLYGON (...)'), ST_Point(lng, lat))\" "
+    "--html report.html",
+    panel="Queries",
+)
+def report(
+    path: Dataset_,
+    metadata: MetadataOptions,
+    spark: SparkOptions,
+    where: Where = "",
+    time_zone: TimeZone = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write a page for a browser.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Report on a query with a condition: as text, JSON, or an HTML page to send to a colleague."""
+    if html is not None:
+        check_folder_of(html)
+    with opened_report(path, where, metadata, spark, time_zone) as found:
+        if html is not None:
+            found.to_html(html)
+            typer.echo(f"wrote {html}", err=True)
+        if as_json:
+            show_json(found.to_dict())
+        elif html is None:
+            show(str(found))
 
 
 @contextmanager

@@ -212,5 +212,5 @@ def test_commands(cluster: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert as_json("verify", data, *options)["ok"]
     explained = as_json("explain", data, "WHERE a = 15 AND length(word) = 10", *options)
     assert [Path(file).name for file in explained["files"]] == ["1.parquet"]
-    assert "read 1 of 5 files" in printed("explain", data, NEAR, *options)
+    assert "read 1 of 5 files" in printed("report", data, NEAR, *options)
     assert masters == [cluster] * 5

@@ -52,7 +52,7 @@ def test_what_spark_alone_evaluates_is_built_by_it_and_serves_its_conditions(tmp
     assert ran("refresh", folder).stderr == "", "nothing is new, and so no Spark is needed"
     assert as_json("index", folder, "--minmax", "id", "--spark")["indexes"] == ["minmax(temp % 7 + temp)", "minmax(id)"]
     page = tmp_path / "page.html"
-    printed("explain", folder, "temp > 35", "--spark", "--html", page)
+    printed("report", folder, "temp > 35", "--spark", "--html", page)
     assert "temp &gt; 35" in page.read_text("utf-8")
 
 
@@ -81,6 +81,7 @@ def test_a_table_of_the_catalogue_stands_in_place_of_a_path(spark: Any, tmp_path
         assert as_json("index", *given, "--minmax", "temp")["files"] == 4
         assert as_json("explain", *given, "WHERE temp > 35")["files_kept"] == 1
         assert as_json("files", *given, "temp > 35")["files"] == [str(folder / "part-3.parquet")]
+        assert as_json("report", *given, "temp > 35")["files_kept"] == 1
         assert [each["index"] for each in as_json("describe", *given)["indexes"]] == ["minmax(temp)"]
         assert as_json("refresh", *given)["read"] == 0
         assert as_json("verify", *given)["ok"]

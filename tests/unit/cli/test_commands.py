@@ -60,8 +60,8 @@ def test_a_dataset_lives_by_commands_without_spark(data: Path) -> None:
     assert (explained["files_kept"], explained["files_total"], len(explained["files"])) == (2, 3, 2)
     assert "read 2 of 3 files" in printed("explain", "data", "temp > 12")
     assert printed("explain", "data", "temp > 12").splitlines()[-2].split()[0] == "1.parquet"
-    assert as_json("explain", "data", "temp > 12")["scans"][0]["clauses"] == [{"clause": "max(temp) > 12", "skips": 1}]
-    assert ran("explain", "data", "temp > 12", "--html", "page.html").stdout == ""
+    assert as_json("report", "data", "temp > 12")["scans"][0]["clauses"] == [{"clause": "max(temp) > 12", "skips": 1}]
+    assert ran("report", "data", "temp > 12", "--html", "page.html").stdout == ""
     assert "temp &gt; 12" in Path("page.html").read_text("utf-8")
     pq.write_table(pa.table({"temp": [90], "city": ["Z"]}), data / "3.parquet")
     assert as_json("describe", "data")["changes"] == {"new or changed": 1, "gone": 0}
@@ -213,7 +213,7 @@ WRONG: list[tuple[str, int, str, str]] = [
     ("extension-jar empty", 2, "'empty' is a directory", "geoskip extension-jar --help"),
     ("files nowhere", 1, "there is no file or folder", "check the path"),
     (
-        "explain data temp>3 --html nowhere/page.html",
+        "report data temp>3 --html nowhere/page.html",
         2,
         "there is no folder nowhere",
         "name a file in one that is there",
