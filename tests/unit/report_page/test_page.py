@@ -21,7 +21,7 @@ from geoskip.indexes.base import Index, SourceColumn
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.planner import decide
 from geoskip.predicates import And, Call, Column, Comparison, IsNull, Literal, Not, Or, Predicate
-from geoskip.report_page import _map
+from geoskip.report_page import _drawn, sections
 from tests.support.browser import Page, opened_browser
 
 LNG, LAT, TEMP, CITY = Column("lng", "double"), Column("lat", "double"), Column("temp", "int"), Column("city", "string")
@@ -222,7 +222,7 @@ def test_metadata_that_are_gone_are_named() -> None:
     def gone(wanted: bool) -> list[str]:
         raise OSError("no such folder")
 
-    drawn = _map(replace(scan_of(snapshot_of(5, 1), NEAR), paths=gone))
+    drawn = _drawn(sections.map_figure, replace(scan_of(snapshot_of(5, 1), NEAR), paths=gone))
     assert drawn == '<p class="muted">It cannot be drawn: no such folder</p>'
 
 
