@@ -11,7 +11,7 @@ from geoskip.report import condense, count_of, size_of
 from geoskip.report_page.column_spans import ColumnPicture, pictures_of
 from geoskip.report_page.elements import Markup, element
 from geoskip.report_page.map_data import ScanMap, map_of
-from geoskip.sources.declared_settings import PREFIX, SETTINGS
+from geoskip.sources.settings import PREFIX, SETTINGS
 from geoskip.vertex_labels import VertexShare
 
 if TYPE_CHECKING:

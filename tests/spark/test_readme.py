@@ -17,7 +17,7 @@ import geoskip
 from geoskip.cli import app
 from geoskip.metadata import bytes_of
 from geoskip.metadata.file_table import BUDGET_BYTES
-from geoskip.sources.declared_settings import PREFIX, SETTINGS, default_of, settings_table
+from geoskip.sources.settings import PREFIX, SETTINGS, default_of, settings_table
 from tests.conftest import SOAK
 from tests.support.readme import GUIDES, README, blocks, matches, run
 
@@ -140,7 +140,7 @@ def _sources() -> dict[str, str]:
 
 def test_settings_are_defined_once() -> None:
     """The guide's table is written from the definition; modules name no other settings, and no other defaults."""
-    assert settings_table() in SETTINGS_PAGE.read_text("utf-8"), "python -m geoskip.sources.declared_settings"
+    assert settings_table() in SETTINGS_PAGE.read_text("utf-8"), "python -m geoskip.sources.settings"
     defaults = {PREFIX + setting.name: setting.default for setting in SETTINGS}
     for name, source in _sources().items():
         assert set(re.findall(r"\"(spark\.geoskip\.[a-zA-Z.]+)\"", source)) <= defaults.keys(), name
