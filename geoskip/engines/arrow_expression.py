@@ -29,7 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.engines.constant_bounds import Constant, Engine
+from geoskip.engines.constant_bounds import OF_NANOSECONDS, Constant, Engine
 from geoskip.engines.implied_conditions import Builder, EngineCondition
 from geoskip.errors import UnknownColumnError
 from geoskip.predicates import Column, Contains, EndsWith, Like, Predicate, StartsWith, normalise
@@ -58,6 +58,8 @@ def predicate_of_arrow(
     columns: Mapping[str, str],
     schema: pa.Schema | None = None,
     names: Sequence[str] | None = None,
+    *,
+    exact_times: tuple[int, int] | None = None,
 ) -> tuple[Predicate, list[str]]:
     """Translate a ``pyarrow.compute.Expression`` to a predicate that Spark finds TRUE wherever Arrow does.
 
@@ -71,6 +73,9 @@ def predicate_of_arrow(
         The dataset's schema, if it is known; without it, times may have nanoseconds.
     names
         All columns of the dataset; None if others may exist.
+    exact_times
+        The microseconds between which Arrow reads every time as it is. Default: those of nanoseconds for a schema with
+        nanoseconds, else all.
 
     Returns
     -------
@@ -89,7 +94,8 @@ def predicate_of_arrow(
     (((temp <= 5.0 OR temp = nan) AND city IN ('Oslo')), [])
     """
     finer = schema is None or any(_has_nanoseconds(column.type) for column in schema)
-    builder = Builder(columns, Engine(ieee=True, finer=finer, wraps=finer), names=names)
+    times = exact_times or (OF_NANOSECONDS if finer else None)
+    builder = Builder(columns, Engine(ieee=True, finer=finer, exact_times=times), names=names)
     try:
         found = builder.condition(_parse_expression(expression, builder))
     except UnknownColumnError:

@@ -25,9 +25,12 @@ from geoskip.types import SqlType, sql_type
 _DAY = 86_400_000_000
 _EXACT = 2**53
 """Integers up to here are exact as 64-bit floats."""
-_YEAR_1900 = -2_208_988_800_000_000
 _LAST_NANOSECOND = (2**63 - 1) // 1000
 """The microsecond of the last time in 64-bit nanoseconds, in 2262."""
+OF_NANOSECONDS = (-2_208_988_800_000_000, _LAST_NANOSECOND)
+"""Times since 1900 in 64-bit nanoseconds. Others of INT96 wrap around in Arrow, and become the last one in polars."""
+OF_INT96 = (0, 2**63 - 1)
+"""Times of INT96 that Arrow reads as they are in microseconds: others, if it wrote them itself, wrap around."""
 _DIGITS = Context(prec=76)
 NEGATED = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 """The comparison that is TRUE where the other one is FALSE, except for NaN in IEEE's order."""
@@ -46,8 +49,8 @@ class Engine:
         times.
     finer
         True if columns of times may hold nanoseconds, which Spark truncates.
-    wraps
-        True if a time outside the range of 64-bit nanoseconds may wrap around, as when Arrow reads INT96.
+    exact_times
+        The first and the last microsecond between which every time is read as it is; None if all times are.
     narrows
         True if a double may be rounded to 32 bits when it is compared with a column of doubles, as for DuckDB's files
         with floats in such a column.
@@ -58,7 +61,7 @@ class Engine:
     ieee: bool
     units: int = 1
     finer: bool = True
-    wraps: bool = False
+    exact_times: tuple[int, int] | None = None
     narrows: bool = False
     orders_texts: bool = True
 
@@ -137,9 +140,9 @@ def comparison(op: str, column: Column, constant: Constant, engine: Engine) -> t
     return true, false
 
 
-def out_of_nanoseconds(column: Column) -> Predicate:
-    """Condition for times outside the range of 64-bit nanoseconds, and for times before 1900."""
-    first, last = Literal(_YEAR_1900, column.type), Literal(_LAST_NANOSECOND, column.type)
+def outside(column: Column, times: tuple[int, int]) -> Predicate:
+    """Condition for times before the first or after the last of two microseconds."""
+    first, last = (Literal(time, column.type) for time in times)
     return Or((Comparison("<", column, first), Comparison(">", column, last)))
 
 

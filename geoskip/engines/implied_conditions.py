@@ -31,7 +31,7 @@ from geoskip.engines.constant_bounds import (
     conjunction,
     disjunction,
     is_nan,
-    out_of_nanoseconds,
+    outside,
 )
 from geoskip.engines.time_texts import DAY, instant_of, starts
 from geoskip.errors import UnknownColumnError
@@ -256,7 +256,7 @@ class Builder:
         true = disjunction([*([In(part, tuple(members))] if members else []), *ranges, *([null] if null_is_in else [])])
         out = Not(In(part, tuple(sure))) if sure else Not(null)
         found = EngineCondition(true, disjunction([out, null]) if null_is_out else out)
-        return self._unless_wrapped(part, found)
+        return self._unless_misread(part, found)
 
     def compare(self, op: str, left: object, right: object) -> EngineCondition:
         """Compare two operands; the result is null if one of them is null.
@@ -284,7 +284,7 @@ class Builder:
                 found = self.condition(part)
                 return found if (op == "=") is value else found.negate()
             case Column(), Constant():
-                return self._unless_wrapped(left, self._with_constant(op, left, right))
+                return self._unless_misread(left, self._with_constant(op, left, right))
             case (EngineCondition(Opaque(text)), _) | (_, EngineCondition(Opaque(text))):
                 return _opaque(text, left, right)
         return self.unknown(f"{_describe(left)} {op} {_describe(right)} is not used", left, right)
@@ -328,11 +328,12 @@ class Builder:
         pair = comparison(op, column, constant, self.engine)
         return self.unknown(pair, column) if isinstance(pair, str) else EngineCondition(*pair)
 
-    def _unless_wrapped(self, column: Column, condition: EngineCondition) -> EngineCondition:
-        """Weaken a condition for the times of a column that the engine may read with wraparound."""
-        if not self.engine.wraps or column.type not in ("timestamp", "timestamp_ntz"):
+    def _unless_misread(self, column: Column, condition: EngineCondition) -> EngineCondition:
+        """Weaken a condition for the times of a column that the engine may read as others."""
+        times = self.engine.exact_times
+        if times is None or column.type not in ("timestamp", "timestamp_ntz"):
             return condition
-        others = out_of_nanoseconds(column)
+        others = outside(column, times)
         return EngineCondition(disjunction([condition.true, others]), disjunction([condition.false, others]))
 
     def null_safe(self, same: EngineCondition, left: object, right: object) -> EngineCondition:

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.engines.arrow_expression import constant_of
-from geoskip.engines.constant_bounds import Constant, Engine
+from geoskip.engines.constant_bounds import OF_NANOSECONDS, Constant, Engine
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
 from geoskip.errors import UnknownColumnError
 from geoskip.predicates import Column, Contains, EndsWith, Predicate, StartsWith, normalise
@@ -65,6 +65,8 @@ def predicate_of_polars(
     columns: Mapping[str, str],
     schema: Mapping[str, Any] | None = None,
     names: Sequence[str] | None = None,
+    *,
+    exact_times: tuple[int, int] | None = None,
 ) -> tuple[Predicate, list[str]]:
     """Translate a polars expression to a predicate that Spark finds TRUE wherever polars does.
 
@@ -75,9 +77,11 @@ def predicate_of_polars(
     columns
         The names of Spark's types by the names of the dataset's columns; others are unknown.
     schema
-        The types that polars reads; without them texts may be values of an enumeration.
+        The types that polars reads; without them texts may be values of an enumeration, and times have nanoseconds.
     names
         All columns of the dataset; None if others may exist.
+    exact_times
+        As for :func:`~geoskip.engines.arrow_expression.predicate_of_arrow`.
 
     Returns
     -------
@@ -95,7 +99,9 @@ def predicate_of_polars(
     """
     types = None if schema is None else " ".join(map(repr, schema.values()))
     plain = types is not None and "Enum" not in types and "Categorical" not in types
-    builder = Builder(columns, Engine(ieee=False, units=_COARSEST, orders_texts=plain), names=names)
+    times = exact_times or (OF_NANOSECONDS if types is None or "time_unit='ns'" in types else None)
+    engine = Engine(ieee=False, units=_COARSEST, exact_times=times, orders_texts=plain)
+    builder = Builder(columns, engine, names=names)
     try:
         found = builder.condition(_JsonExpression(builder).visit(json.loads(expression.meta.serialize(format="json"))))
     except _NotRowByRow as error:

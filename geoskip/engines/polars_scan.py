@@ -133,8 +133,10 @@ class _PolarsDataset:
     def select_files(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
         """Select the files of a listing, or of a new one, that may match a condition; None selects all."""
 
-        def translate(where: Any, columns: Any, schema: pa.Schema) -> tuple[Predicate, list[str]]:
-            predicate, reasons = (TRUE, []) if where is None else predicate_of_polars(where, columns, self.schema)
+        def translate(where: Any, columns: Any, schema: pa.Schema, **times: Any) -> tuple[Predicate, list[str]]:
+            if where is None:
+                return TRUE, [*self.reasons]
+            predicate, reasons = predicate_of_polars(where, columns, self.schema, **times)
             return predicate, [*self.reasons, *reasons]
 
         return kept_files(

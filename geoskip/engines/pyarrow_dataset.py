@@ -17,11 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from geoskip.engines.arrow_expression import predicate_of_arrow
+from geoskip.engines.constant_bounds import OF_INT96
 from geoskip.engines.delta_listing import is_mapped, open_table
-from geoskip.engines.files import KeptFiles, files, listing
+from geoskip.engines.files import File, KeptFiles, files, listing
 from geoskip.engines.folder_listing import (
     FolderListing,
     list_files,
@@ -34,7 +36,7 @@ from geoskip.engines.scan_reports import remember
 from geoskip.engines.usable_indexes import tested_for_null
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import FALSE, TRUE, And, Predicate
-from geoskip.report import count_of
+from geoskip.report import Scan, count_of
 from geoskip.sources.column_names import parts_of_name
 from geoskip.stores.base import Store
 from geoskip.types import SqlType, sql_type
@@ -181,15 +183,18 @@ def _keep_other_spellings(skipped: Mapping[str, Any], names: Collection[str], ke
             if any(_is_spelt_otherwise(parts_of_name(name), list(schema)) for name in names)
         ]
     if more:
-        old = kept.report
-        told = f"read, since they spell a column otherwise, in which pyarrow finds NULL: {count_of(len(more), 'file')}"
-        kept.report = replace(
-            old,
-            files_kept=old.files_kept + len(more),
-            bytes_kept=old.bytes_kept + sum(map(os.path.getsize, more)),
-            noted=(*old.noted, told),
-            paths=lambda are_kept: [*old.kept_files(), *more] if are_kept else sorted({*old.skipped_files()} - {*more}),
-        )
+        kept.report = _report_with(kept.report, more, "they spell a column otherwise, in which pyarrow finds NULL")
+
+
+def _report_with(old: Scan, more: Sequence[str], why: str) -> Scan:
+    """The report of a scan that reads more files, for a reason."""
+    return replace(
+        old,
+        files_kept=old.files_kept + len(more),
+        bytes_kept=old.bytes_kept + sum(map(os.path.getsize, more)),
+        noted=(*old.noted, f"read, since {why}: {count_of(len(more), 'file')}"),
+        paths=lambda are_kept: [*old.kept_files(), *more] if are_kept else sorted({*old.skipped_files()} - {*more}),
+    )
 
 
 def _is_spelt_otherwise(path: Sequence[str], fields: Sequence[pa.Field]) -> bool:
@@ -235,11 +240,41 @@ def kept_files(
     """
     found = found or listing(path, store=store, metadata=metadata)
     about = files(path, FALSE, store=store, metadata=metadata, listing=found)
-    predicate, reasons = translate(where, agreed_columns(about.columns, schema, about.partition_columns), schema)
-    both = And((beside, predicate)) if beside != TRUE else predicate
-    kept = files(path, both, store=store, metadata=metadata, listing=found)
+    columns = agreed_columns(about.columns, schema, about.partition_columns)
+
+    def matching(predicate: Predicate) -> KeptFiles:
+        both = And((beside, predicate)) if beside != TRUE else predicate
+        return files(path, both, store=store, metadata=metadata, listing=found)
+
+    predicate, reasons = translate(where, columns, schema)
+    kept = matching(predicate)
     kept.report = replace(kept.report, noted=tuple(dict.fromkeys([*reasons, *kept.report.noted])))
+    if kept.report.files_skipped and table_format(locate(path)[0]) == "Delta":  # whose INT96 is read in microseconds
+        weaker, _ = translate(where, columns, schema, exact_times=OF_INT96)
+        if weaker != predicate:
+            _keep_int96(kept, matching(weaker))
     return kept
+
+
+def _keep_int96(kept: KeptFiles, more: KeptFiles) -> None:
+    """Keep those of more files that hold INT96, in which Arrow may find other times than Spark."""
+    already = {file.path for file in kept}
+    doubtful = [file for file in more if file.path not in already]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = [file for file, holds in zip(doubtful, pool.map(_holds_int96, doubtful), strict=True) if holds]
+    if found:
+        kept[:] = sorted([*kept, *found], key=lambda file: file.path)
+        why = "they hold times as INT96, of which pyarrow may read some before 1970 as others"
+        kept.report = _report_with(kept.report, [file.path for file in found], why)
+
+
+def _holds_int96(file: File) -> bool:
+    """Test the columns of a file, True for one that cannot be read."""
+    try:
+        schema = pq.read_metadata(file.path).schema
+    except (OSError, pa.ArrowException):
+        return True
+    return any(schema.column(number).physical_type == "INT96" for number in range(len(schema)))
 
 
 def agreed_columns(

@@ -171,7 +171,7 @@ NOON = dt.datetime(2024, 2, 29, 12)
     ids=str,
 )
 def test_translation(expression: pl.Expr, text: str) -> None:
-    predicate, reasons = predicate_of_polars(expression, TYPES)
+    predicate, reasons = predicate_of_polars(expression, TYPES, {"us": pl.Datetime("us")})
     assert (str(predicate), reasons if "fill_null" not in str(expression) else []) == (text, [])
 
 

@@ -246,3 +246,20 @@ assert geoskip.scan_polars({str(points)!r}).collect().height == 80
 assert not {{"pyspark", "py4j", "duckdb"}} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_times_that_polars_reads_as_others_are_found_as_polars_finds_them(tmp_path: Path) -> None:
+    times = [dt.datetime(9999, 12, 31), dt.datetime(2020, 1, 1), dt.datetime(2021, 1, 1)]
+    for number, time in enumerate(times):
+        table = pa.table({"t": pa.array([time], pa.timestamp("us"))})
+        file = tmp_path / f"{number}.parquet"
+        pq.write_table(table, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    geoskip.build(tmp_path, [geoskip.MinMax("t")])
+    for where in (F("t") < dt.datetime(2500, 1, 1), F("t").dt.year() == 2262):
+        expected = pl.scan_parquet(f"{tmp_path}/*.parquet").collect().filter(where)
+        assert expected.height
+        for frame in (geoskip.scan_polars(tmp_path, where), geoskip.scan_polars(tmp_path).filter(where)):
+            assert_frame_equal(frame.collect(), expected)
+    asked = geoskip.scan_polars(tmp_path, F("t") == times[1])
+    assert asked.collect().height == 1
+    assert geoskip.report(asked).files_kept == 2

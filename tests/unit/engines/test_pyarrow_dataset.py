@@ -21,6 +21,8 @@ from hypothesis import given
 import geoskip
 from geoskip import predicates as p
 from geoskip.errors import InvalidSpecificationError
+from geoskip.sources.arrow_reader import read_files
+from tests.support import indexed_files
 from tests.support.engine_rows import conditions
 from tests.support.indexed_files import write_indexed
 from tests.support.odd_datasets import FILES, make_delta, odd_dataset, require_feature
@@ -197,6 +199,37 @@ def test_times_that_arrow_reads_as_others_are_found_as_arrow_finds_them(tmp_path
         assert is_same(dataset.to_table(), alone(tmp_path, where))
         assert len(dataset.to_table()) > 0
         assert geoskip.report(dataset).files_kept < 3
+
+
+def test_times_of_int96_in_a_delta_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow reads its own times before 1970 wrongly in microseconds, in which deltalake has it read INT96."""
+    times = [dt.datetime(1960, 1, 1, 12), dt.datetime(1980, 1, 1), dt.datetime(2020, 1, 1), dt.datetime(1950, 1, 1)]
+    tables = {
+        f"{number}.parquet": pa.table({"t": pa.array([time], pa.timestamp("us", "UTC"))})
+        for number, time in enumerate(times)
+    }
+    delta, plain = tmp_path / "delta", tmp_path / "plain"
+    for folder, is_old in ((delta, True), (plain, False)):
+        folder.mkdir()
+        for name, table in tables.items():
+            pq.write_table(table, folder / name, use_deprecated_int96_timestamps=is_old and name != "3.parquet")
+
+    def read_as_spark_does(files: list[tuple[str, str]], *arguments: Any) -> Any:
+        return read_files([(path, str(plain / Path(local).name)) for path, local in files], *arguments)
+
+    monkeypatch.setattr(indexed_files, "read_files", read_as_spark_does)
+    write_indexed(delta, tables, {"t": "timestamp"}, [geoskip.MinMax("t")], written=True)
+    make_delta(delta)
+    whole = geoskip.pyarrow_dataset(delta).to_table()
+    moment = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+    assert whole.filter(F("t") > moment).num_rows == 2
+    dataset = geoskip.pyarrow_dataset(delta, F("t") > moment)
+    assert is_same(dataset.to_table().sort_by("t"), whole.filter(F("t") > moment).sort_by("t"))
+    report = geoskip.report(dataset)
+    assert any(reason.startswith("read, since they hold times as INT96") for reason in report.reasons)
+    assert (report.files_kept, len(report.scans[0].skipped_files())) == (2, 2)
+    lazy = geoskip.scan_polars(delta)
+    assert lazy.filter(pl.col("t") > moment).collect().height == 2
 
 
 def test_statistics_of_a_delta_log_are_no_bounds_for_arrow(tmp_path: Path) -> None:
