@@ -70,6 +70,11 @@ class Factors:
         """Scanning factor: rows in files read to all rows; None if no row matches."""
         return _share(self.read.rows, self.total.rows) if self.rows_matching else None
 
+    @property
+    def layout_factor(self) -> Fraction | None:
+        """The same as ``lambda_``."""
+        return self.lambda_
+
     def counts(self) -> dict[str, Any]:
         """Counts and indicators, ready for JSON: fractions as floats."""
         found: dict[str, Any] = {"rows_matching": self.rows_matching}
@@ -205,6 +210,11 @@ class Workload(Sequence[Indicators]):
     def psi(self) -> float | None:
         """Geometric mean of the scanning factor."""
         return _mean([query.psi for query in self.defined])
+
+    @property
+    def layout_factor(self) -> float | None:
+        """The same as ``lambda_``."""
+        return self.lambda_
 
     def means(self) -> dict[str, float | None]:
         """The geometric means by their names in the paper."""

@@ -206,7 +206,7 @@ def test_each_scan_of_a_join_has_its_own_indicators_and_sums(spark: Any, rides: 
     assert (by_root["tens"].rows_matching, by_root["tens"].matching.files, by_root["tens"].psi) == (4, 4, 1)
     assert by_root["rides"].read.files < by_root["rides"].total.files == 9
     assert found.total == tuple(map(sum, zip(*(scan.total for scan in found), strict=True)))
-    assert found.psi == found.sigma / (found.lambda_ * found.mu)
+    assert found.psi == found.sigma / (found.layout_factor * found.mu)
 
 
 def test_what_no_row_settles_is_left_out_and_named(spark: Any, tens: str) -> None:
