@@ -27,7 +27,7 @@ from geoskip.errors import NotIndexedError
 
 _PYTHON = (3, 11)
 _EXTRAS = {
-    "sqlglot": ("sql", "conditions in SQL without Spark: explain, files"),
+    "sqlglot": ("sql", "conditions in SQL without Spark: explain, files, report"),
     "sedona": ("sedona", "Sedona's functions; without it the ST_ functions are shapely's"),
     "matplotlib": ("plot", "maps and pictures of layouts"),
     "cryptography": ("encryption", "protected metadata"),
