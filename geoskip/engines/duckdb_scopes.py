@@ -70,6 +70,8 @@ def find_scans(query: Json, columns: Columns, is_scalar: IsScalar, above: list[J
 
 @dataclass
 class _Walk:
+    """A walk from query to query, with conditions on the result of each, and the names of CTEs around it."""
+
     whole: Json
     columns: Columns
     is_scalar: IsScalar
@@ -82,17 +84,7 @@ class _Walk:
         self.of_ctes: set[int] = set()
 
     def query(self, node: Json, above: list[Json], ctes: frozenset[str]) -> list[TableScan]:
-        """The scans of one query node; conditions for its CTEs are known once its body was walked.
-
-        Parameters
-        ----------
-        node
-            The node, as DuckDB serialises it.
-        above
-            Conditions on its result.
-        ctes
-            Names of the CTEs around it, in lower case.
-        """
+        """The scans of one query node; conditions for its CTEs are known once its body was walked."""
         own = _ctes(node)
         inner = ctes | {fold_case(entry["key"]) for entry in own}
         if node.get("type") == "SELECT_NODE":
@@ -122,17 +114,7 @@ class _Walk:
         return [scan for part in value.values() for scan in self.scans_below(part, ctes)]
 
     def select(self, node: Json, above: list[Json], ctes: frozenset[str]) -> list[TableScan]:
-        """Find the scans of a SELECT, each with the conditions that hold for every row of it that matters.
-
-        Parameters
-        ----------
-        node
-            The SELECT.
-        above
-            Conditions of the query around it, on its columns.
-        ctes
-            The names of common table expressions that are known here.
-        """
+        """The scans of a SELECT, each with the conditions that hold for every row of it that matters."""
         tables = list(_tables(node["from_table"]))
         self.of_ctes.update(id(ref) for ref in tables if ref["type"] == "BASE_TABLE" and self._cte(ref, ctes))
         passed = self._push_down(node, above, tables) if above else []

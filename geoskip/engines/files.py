@@ -184,15 +184,7 @@ def _predicate(
 ) -> Predicate:
     """Translate a condition to a predicate, and add the reasons for unused parts to ``reasons``.
 
-    Parameters
-    ----------
-    where, columns
-        The condition, and the types by column; None for an unknown type.
-    dialect, time_zone, names
-        For SQL: the dialect, the session's time zone, and all columns if known; any other column raises
-        UnknownColumnError.
-    reasons
-        Receives sentences.
+    ``names`` has all columns, if they are known: any other one in SQL raises UnknownColumnError.
     """
     if isinstance(where, Predicate):
         return where
@@ -297,15 +289,7 @@ class _Question:
         which: Numbers,
         entries: Sequence[IndexEntry],
     ) -> tuple[Mask, Numbers]:
-        """The rows and the unknown files to keep, if the condition differs between partitions.
-
-        Parameters
-        ----------
-        snapshot, match, entries
-            The snapshot, its match with the listing, and the indexes that can be used.
-        left, which
-            The remaining conditions, and the number of each folder's condition.
-        """
+        """The rows and unknown files to keep, if it depends on the folder ``which`` condition is left."""
         of_folder = which[self.partitions.folders]
         of_row = of_folder[match.file]  # a row without a file gets an arbitrary condition; it is dropped later
         of_unknown = of_folder[match.unknown]
@@ -378,17 +362,7 @@ class _Question:
         return found
 
     def report(self, kept: Numbers, predicate: str, seconds: float) -> Scan:
-        """The report on this condition.
-
-        Parameters
-        ----------
-        kept
-            Numbers of the kept files in the listing.
-        predicate
-            The condition as text.
-        seconds
-            The time that planning took.
-        """
+        """The report on this condition, whose text is ``predicate``."""
         names = self.found.unnameable
         return Scan(
             dataset=f"file:{os.path.join(self.found.root, self.found.below).rstrip('/')}",

@@ -115,7 +115,10 @@ def read_geoparquet(
     if points is None:
         frame = geopandas.read_parquet(names or every[0].path, columns=columns, **options)
     else:
-        frame = _of_points(names or every[0].path, columns, points, crs, options)
+        wanted = None if columns is None else list(dict.fromkeys([*columns, *points]))
+        rows = pandas.read_parquet(names or every[0].path, columns=wanted, **options)
+        shapes = geopandas.points_from_xy(*(rows[axis] for axis in points))
+        frame = geopandas.GeoDataFrame(rows if columns is None else rows[list(columns)], geometry=shapes, crs=crs)
     if not names:
         frame = frame.iloc[:0]
     if region is not None:
@@ -211,29 +214,3 @@ def _box_meets(path: str, geometry: str, region: Any) -> bool:
     slack = 1e-9 * max(1.0, *map(abs, box))
     grown = shapely.box(xmin - slack, ymin - slack, xmax + slack, ymax + slack)
     return bool(grown.intersects(region if region.is_valid else shapely.box(*region.bounds)))
-
-
-def _of_points(
-    names: Sequence[str] | str,
-    columns: Sequence[str] | None,
-    points: tuple[str, str],
-    crs: Any,
-    options: Mapping[str, Any],
-) -> GeoDataFrame:
-    """Read a frame of points from two columns.
-
-    Parameters
-    ----------
-    names, columns, options
-        Arguments of ``pandas.read_parquet``: the files, the columns (None for all), and other options.
-    points, crs
-        The columns of x and y, which are dropped unless ``columns`` names them, and the CRS.
-    """
-    import geopandas
-    import pandas
-
-    wanted = None if columns is None else list(dict.fromkeys([*columns, *points]))
-    found = pandas.read_parquet(names, columns=wanted, **options)
-    geometry = geopandas.points_from_xy(found[points[0]], found[points[1]])
-    chosen = found if columns is None else found[list(columns)]
-    return geopandas.GeoDataFrame(chosen, geometry=geometry, crs=crs)
