@@ -181,14 +181,9 @@ class _JsonExpression:
         match function, parts:
             case {"Boolean": "Not"}, [part]:
                 return builder.condition(part).negate()
-            case {"Boolean": "IsNull"}, [part]:
-                return builder.is_null(part)
-            case {"Boolean": "IsNotNull"}, [part]:
-                return builder.is_null(part).negate()
-            case {"Boolean": "IsNan"}, [part]:
-                return builder.is_nan(part)
-            case {"Boolean": "IsNotNan"}, [part]:
-                return builder.is_nan(part).negate()
+            case {"Boolean": ("IsNull" | "IsNotNull" | "IsNan" | "IsNotNan") as name}, [part]:
+                found = builder.is_null(part) if name.endswith("Null") else builder.is_nan(part)
+                return found.negate() if "Not" in name else found
             case {"Boolean": {"IsBetween": {"closed": closed}}}, [part, low, high]:
                 above, below = _CLOSED[closed]
                 return builder.both([builder.compare(above, part, low), builder.compare(below, part, high)])

@@ -143,11 +143,8 @@ def _of_delta(path: str | os.PathLike[str], caller: str) -> Any:
 def _partition(known: pc.Expression, names: Collection[str]) -> pc.Expression:
     """The part of a fragment's guarantee that gives its partition values."""
     values = ds.get_partition_keys(known) if names else {}
-    parts = [
-        pc.field(name).is_null() if value is None else pc.field(name) == value
-        for name, value in values.items()
-        if name in names
-    ]
+    fields = [(pc.field(name), values[name]) for name in names if name in values]
+    parts = [field.is_null() if value is None else field == value for field, value in fields]
     return reduce(operator.and_, parts, pc.scalar(True))
 
 

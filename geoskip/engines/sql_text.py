@@ -6,7 +6,8 @@ other part is left out with a reason, and skips no files. Where the dialects dif
 =========================== ============================================================================================
 texts                       with a backslash, an escape in Spark alone, are not used in its dialect; nor are adjacent
                             ones, which Spark 3 joins and DuckDB reads as one with a quote
-LIKE                        a backslash in the pattern is an escape in Spark and a letter in DuckDB: not used
+LIKE                        a backslash in the pattern is an escape in Spark and a letter in DuckDB: not used; nor is
+                            ESCAPE
 numbers                     ``0.1`` is a decimal; compared with a float it is rounded to one of 32 bits by DuckDB, and
                             the float is widened by Spark: ranges include both. DuckDB divides a decimal by a power of
                             ten, which may miss the nearest float: ranges around those of many digits
@@ -66,7 +67,7 @@ _COMPARISONS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE"
 _SIDES = ("this", "expression", "negate")
 _CONDITIONS = frozenset(
     (
-        *("Between", "Contains", "EndsWith", "Escape", "In", "Is", "IsNan", "Like"),
+        *("Between", "Contains", "EndsWith", "In", "Is", "IsNan", "Like"),
         *("NullSafeEQ", "NullSafeNEQ", "StartsWith"),
     )
 )
@@ -223,15 +224,6 @@ class SqlTranslator(SqlOperands):
             return self.not_used(node)
         found = self.builder.like(part, pattern.text, Like)
         return found.negate() if negated else found
-
-    def _escape(self, node: Any) -> EngineCondition:
-        """LIKE with an escape sign, if the pattern has none to escape."""
-        sign = self.operand(node.expression)
-        if type(node.this).__name__ == "Like" and isinstance(sign, TextLiteral) and len(sign.text) == 1:
-            pattern = self.operand(node.this.expression)
-            if isinstance(pattern, TextLiteral) and sign.text not in pattern.text:
-                return self._like(node.this)
-        return self.not_used(node)
 
     def _starts(self, node: Any) -> EngineCondition:
         form = {"StartsWith": StartsWith, "EndsWith": EndsWith, "Contains": Contains}[type(node).__name__]
