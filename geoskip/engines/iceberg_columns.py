@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -60,8 +60,8 @@ class IcebergColumns:
         Spark's names of the types by column; None for one that Spark does not read.
     ids
         The identity of each column as recorded by indexes, keyed by its lasting name in lower case.
-    lasting
-        The lasting names of columns and of struct fields, keyed by the id of the struct (or None) and the current name.
+    fields
+        The lasting names and the fields, of columns and in structs, by the id of the struct (or None) and the name now.
     differ_in_files
         True if files may lack ids, because the table maps names to ids, or may hold floats in a column of doubles.
     """
@@ -69,9 +69,8 @@ class IcebergColumns:
     schema: Any
     types: Mapping[str, str | None]
     ids: Mapping[str, str]
-    lasting: Mapping[tuple[int | None, str], str]
+    fields: Mapping[tuple[int | None, str], tuple[str, Any]]
     differ_in_files: bool
-    _fields: Mapping[tuple[int | None, str], Any] = field(repr=False, default_factory=dict)
 
     @classmethod
     def of(cls, table: Any, files: Sequence[Any] = ()) -> IcebergColumns:
@@ -87,14 +86,12 @@ class IcebergColumns:
             if column.field_id in mapped:
                 text += f" in files as {mapped[column.field_id]}"
             ids[name] = ids.get(name, "") + f"{text} of {table.metadata.table_uuid}"
-        fields = dict(_structs(schema.fields, None))
         return cls(
             schema,
             {column.name: spark_type(column.field_type) for column in schema.fields},
             ids,
-            {key: names.lasting_name(each, key[0]) for key, each in fields.items()},
+            {key: (names.lasting_name(each, key[0]), each) for key, each in _structs(schema.fields, None)},
             mapping is not None or _may_have_floats(files, schema.fields),
-            fields,
         )
 
     def rename_columns(self, predicate: Predicate) -> Predicate:
@@ -109,11 +106,10 @@ class IcebergColumns:
         above: int | None = None
         parts, kind = [], None
         for part in parts_of_name(column.name):
-            key = (above, part)
-            found = self._fields.get(key)
-            if found is None:
+            if (above, part) not in self.fields:
                 return Column(f"{column.name} is no column#", column.type)
-            parts.append(quote_if_needed(self.lasting[key]))
+            name, found = self.fields[above, part]
+            parts.append(quote_if_needed(name))
             above, kind = found.field_id, found.field_type
         return Column(".".join(parts), column.type or spark_type(kind))
 

@@ -151,10 +151,8 @@ def _substitute(node: Predicate, known: Mapping[int, int]) -> Predicate:
     if bits is not None:
         return _KNOWN.get(bits) or Opaque(str(node), tuple(columns_of(node)))
     match node:
-        case And(parts):
-            return And(tuple(_substitute(part, known) for part in parts))
-        case Or(parts):
-            return Or(tuple(_substitute(part, known) for part in parts))
+        case And(parts) | Or(parts):
+            return type(node)(tuple(_substitute(part, known) for part in parts))
         case Not(child):
             return Not(_substitute(child, known))
     return node
