@@ -113,7 +113,8 @@ def _expand_glob(glob: str) -> list[str]:
     for folder, folders, files in os.walk(literal_head(glob), followlinks=True):
         matching = {name for name in (*folders, *files) if pattern.fullmatch(os.path.join(folder, name))}
         found += [os.path.join(folder, name) for name in matching if not is_hidden(name)]
-        folders[:] = [name for name in folders if name not in matching and folder.count("/") + 1 < deepest]
+        inner = os.path.join(folder, "").count("/")
+        folders[:] = [name for name in folders if name not in matching and inner < deepest]
     return sorted(found)
 
 
