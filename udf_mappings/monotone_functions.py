@@ -65,6 +65,14 @@ def direction_of_second(call: Call) -> str | None:
     return None
 
 
+def direction_by_zone(call: Call) -> str | None:
+    """Increasing for a conversion from or to UTC, if the clocks of the other zone are never set back."""
+    match call.args:
+        case (_, Literal(str() as zone)):
+            return RISES if has_fixed_zone(zone) else None
+    return None
+
+
 def direction_of_time(call: Call) -> str | None:
     """Direction of the seconds since 1970 of a time or a date.
 
@@ -164,6 +172,8 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     "UnixSeconds": ("unix_seconds", RISES),
     "UnixMillis": ("unix_millis", RISES),
     "UnixMicros": ("unix_micros", RISES),
+    "FromUTCTimestamp": ("from_utc_timestamp", direction_by_zone),
+    "ToUTCTimestamp": ("to_utc_timestamp", direction_by_zone),
     "SecondsToTimestamp": ("timestamp_seconds", RISES),
     "MillisToTimestamp": ("timestamp_millis", RISES),
     "MicrosToTimestamp": ("timestamp_micros", RISES),

@@ -12,6 +12,7 @@ here           intervals of an expression from those of the columns
 ``arithmetic`` sums, products and curves of intervals
 ``monotone``   monotone functions, evaluated at both ends by Spark
 ``time_zones`` functions of local time, parts of dates, remainders
+``text_dates`` dates and times that are cast from strings
 ``sort_keys``  comparisons with literals as integers; the ends of LIKE
 ============== ============================================================
 
@@ -161,14 +162,14 @@ def interval_of(files: Files, derived: Derivation) -> Interval | ByteStrings | N
 
 
 def _apply_transfer(files: Files, derived: Derivation, transfer: Transfer) -> Interval | None:
-    intervals: list[Interval] = []
+    intervals: list[Interval | ByteStrings] = []
     for number, operand in enumerate(derived.operands):
         same = derived.operands.index(operand)
         interval = intervals[same] if same < number else interval_of(files, operand)
         if interval is None:
             return None
-        if not isinstance(interval, Interval):
-            raise IncomparableError(f"no function of {operand.names[0]} has bounds")
+        if isinstance(interval, Interval) is transfer.of_texts:
+            raise IncomparableError(f"{derived.node} has no bounds")
         intervals.append(interval)
     return transfer.take(*intervals)
 

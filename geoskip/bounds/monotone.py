@@ -73,7 +73,7 @@ def is_monotone_cast(node: Cast, source: str | None) -> bool:
     if (source, target) in _WITH_ZONE:
         return has_fixed_zone(node.zone)
     if (source, target) in _WITHOUT_ZONE or (
-        given.is_floating and sql_type(target).kind in ("int", "bigint", "decimal")
+        given.is_floating and sql_type(target).kind in ("int", "bigint", "decimal", "timestamp")
     ):
         return True
     return node.ansi and sql_type(target).is_integral and (given.is_floating or given.kind == "decimal")

@@ -49,6 +49,7 @@ _TRUNCATES = CATALYST + "TruncTimestamp"
 _UNITS = {"minute": 60_000_000, "hour": _HOUR, "day": _DAY, "dd": _DAY}
 _BY_THE_DAY = ("week", "month", "mon", "mm", "quarter", "year", "yyyy", "yy")
 
+_FROM_UTC, _TO_UTC = CATALYST + "FromUTCTimestamp", CATALYST + "ToUTCTimestamp"
 _ADDS = (CATALYST + "TimeAdd", CATALYST + "TimestampAddInterval")
 _ADDS_UNITS = CATALYST + "TimestampAdd"
 _INTERVAL = re.compile("interval (day|hour|minute|second)")
@@ -131,6 +132,8 @@ def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
         case Call(_, (Literal(str() as unit), _), flags=(str() as zone, *_)) if node.implementation == _TRUNCATES:
             name = unit.lower()
             return LocalTimeFunction(zone, _UNITS.get(name, 0)) if name in _UNITS or name in _BY_THE_DAY else None
+        case Call(_, (_, Literal(str() as zone))) if node.implementation in (_FROM_UTC, _TO_UTC):
+            return LocalTimeFunction(zone, wide=node.implementation == _TO_UTC)
         case Call(_, (_, Literal(int(), str() as kind)), flags=(*_, str() as zone)) if node.implementation in _ADDS:
             return LocalTimeFunction(zone, wide=True) if _INTERVAL.match(kind) else None
         case Call(_, (Literal(int()), _), flags=(unit, str() as zone)) if node.implementation == _ADDS_UNITS:

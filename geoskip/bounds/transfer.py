@@ -4,7 +4,8 @@ Results of +, -, * and / lie between corners, those of periodic functions within
 to be monotone are evaluated at the ends (:mod:`geoskip.bounds.monotone`). A unit (a file, a segment, a box) is unknown
 if an operand may be outside of a function's domain, since its rows may overflow, throw or become NULL. Functions of
 local time are not monotone where clocks are set back; :mod:`geoskip.bounds.time_zones` computes their least and
-greatest results. Casts from or to strings have no transfer function.
+greatest results. Casts of strings to dates and times are bounded by the strings' common prefix
+(:mod:`geoskip.bounds.text_dates`); other casts from strings, and casts to strings, have no transfer function.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from geoskip.bounds.arithmetic import (
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import call_at_ends, evaluate_ends, is_monotone_cast
 from geoskip.bounds.sort_keys import physical
+from geoskip.bounds.text_dates import cast_texts
 from geoskip.bounds.time_zones import (
     NO_OFFSET,
     Parts,
@@ -77,6 +79,8 @@ class Transfer:
         True if it may return a value for NULL.
     asks_engine : bool
         True if Spark evaluates it, which is possible only while a query is planned.
+    of_texts : bool
+        True if it takes bounds of strings instead of intervals.
     """
 
     operands: tuple[Predicate, ...]
@@ -86,6 +90,7 @@ class Transfer:
     is_total: bool = False
     takes_null: bool = False
     asks_engine: bool = False
+    of_texts: bool = False
 
 
 Rule = Callable[[Call], Transfer | None]
@@ -323,6 +328,17 @@ def _of_time(length: int, unit: int) -> Rule:
     return rule
 
 
+def _instant(unit: int) -> Rule:
+    """Return the rule for a whole number of units of so many microseconds since 1970."""
+
+    def rule(node: Call) -> Transfer | None:
+        if not sql_type(node.args[0].type).is_integral:
+            return None
+        return Transfer(node.args, lambda numbers: affine(of_kind(numbers, "number"), unit, kind="timestamp"))
+
+    return rule
+
+
 def _remainder(node: Call) -> Transfer | None:
     match node.args:
         case (child, Literal(int() as by)) if child.type == node.type and sql_type(child.type).is_integral:
@@ -365,6 +381,8 @@ def _monotone_call(node: Call) -> Transfer | None:
 
 def _cast(node: Cast) -> Transfer | None:
     source, target = node.child.type or node.source, node.type
+    if source == "string" and target in ("date", "timestamp", "timestamp_ntz"):
+        return Transfer((node.child,), partial(cast_texts, target=target), is_partial=True, of_texts=True)
     take = _cast_by_numpy(source, target)
     if take is not None:
         return Transfer((node.child,), take)
@@ -427,6 +445,9 @@ TRANSFER: dict[str, Rule] = {
     "DateSub": _days("-"),
     "DateDiff": _days_between,
     "SubtractTimestamps": _time_between,
+    "SecondsToTimestamp": _instant(_SECOND),
+    "MillisToTimestamp": _instant(1_000),
+    "MicrosToTimestamp": _instant(1),
     "Quarter": _of_date(in_year("M", 3), 1, 4),
     "Month": _of_date(in_year("M", 1), 1, 12),
     "DayOfYear": _of_date(in_year("D", 1), 1, 366),

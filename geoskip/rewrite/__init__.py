@@ -52,7 +52,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import constant_name, current
-from geoskip.rewrite import cast_to_string, composed
+from geoskip.rewrite import composed, formatted_values
 from geoskip.types import SqlType, sql_type
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def like_without_wildcards(node: Predicate) -> Predicate | None:
 
 EQUIVALENT: tuple[Callable[[Predicate], Predicate | None], ...] = (
     composed.choice,  # if(a > 0, x, y) = 5              if(a > 0, x = 5, y = 5)
-    cast_to_string.rewrite,  # CAST(n AS string) = '5'   n = 5
+    formatted_values.rewrite,  # CAST(n AS string) = '5'   n = 5
     composed.struct,  # struct(a, b) = struct(1, 2)      a <=> 1 AND b <=> 2
     like_without_wildcards,  # s LIKE 'a'                s = 'a'
 )

@@ -58,6 +58,18 @@ CONDITIONS = {
     "timestampdiff(DAY, ts, TIMESTAMP'2020-01-01 00:00:00') > -100": 1,
     "date_format(ts, 'yyyy') = '2021'": 1,
     "date_format(day, 'yyyy-MM') IN ('2021-02', '2022-11')": 2,
+    "date_format(ts, 'yyyyMMddHH') BETWEEN '20210203' AND '2022'": 1,
+    "NOT date_format(ts, 'yyyy/MM') > '2020/05'": 1,
+    "from_unixtime(unix_seconds(ts)) LIKE '2021-02%'": 1,
+    "from_unixtime(sec, 'yyyy-MM') IN ('2021-02', '2022-11')": 2,
+    "to_date(from_unixtime(sec)) = DATE'2021-02-03'": 1,
+    "to_date(date_format(ts, 'yyyy-MM-dd')) IN (DATE'2021-02-03', DATE'2022-11-03')": 2,
+    "cast(sec / 1D AS timestamp) < TIMESTAMP'2021-01-01 00:00:00'": 1,
+    "to_utc_timestamp(ts, 'Asia/Tokyo') < TIMESTAMP'2020-12-31 00:00:00'": 1,
+    "to_date(text) = DATE'2021-02-03'": 1,
+    "to_timestamp(text) >= TIMESTAMP'2025-01-02 00:00:00'": 1,
+    "NOT cast(text AS timestamp_ntz) > TIMESTAMP_NTZ'2020-12-31 00:00:00'": 1,
+    "year(cast(text AS date)) = 2022": 1,
     "day LIKE '2021-02%'": 1,
     "ts LIKE '2021-%' AND cast(ts AS string) < '2022'": 1,
     "substring(cast(day AS string), 1, 4) = '2021'": 1,
@@ -112,10 +124,12 @@ def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
             "m": pa.array([100 - 10 * i] * 3, pa.int32()),
             "day": [moment.date() for moment in moments],
             "ts": pa.array(moments, pa.timestamp("us", "UTC")),
+            "sec": [int(moment.replace(tzinfo=dt.UTC).timestamp()) for moment in moments],
+            "text": [f"{moment:%Y-%m-%dT%H:%M:%S}Z" for moment in moments],
             "mon": [dt.date(2020 + i % 2, i + 1, k + 1) for k in range(3)],
         }
         pq.write_table(pa.table(table), root / f"part-{i}.parquet")
-    indexes = [MinMax(name) for name in ("s", "n", "m", "x", "day", "ts", "mon")]
+    indexes = [MinMax(name) for name in ("s", "n", "m", "x", "day", "ts", "sec", "text", "mon")]
     geoskip.dataset(spark, str(root)).create_index(*indexes, Prefix("s", length=6), Suffix("s", length=6))
     return root
 

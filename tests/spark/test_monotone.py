@@ -116,14 +116,15 @@ def hours(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
         root.mkdir()
         for file in range(12):
             start = moment + dt.timedelta(hours=11 * (file - 6), seconds=-20)
-            times = [start + dt.timedelta(minutes=11 * k) for k in range(60)]
-            local = pa.array([t.replace(tzinfo=None) for t in times], pa.timestamp("us"))
-            day = pa.array([t.date() for t in times])
-            pq.write_table(
-                pa.table({"ts": local.cast(pa.timestamp("us", "UTC")), "ntz": local, "day": day}),
-                root / f"{file:02d}.parquet",
-            )
-        geoskip.dataset(spark, str(root)).create_index(*map(MinMax, ("ts", "ntz", "day")))
+            times = [(start + dt.timedelta(minutes=11 * k)).replace(tzinfo=dt.UTC) for k in range(60)]
+            table = {
+                "ts": pa.array(times, pa.timestamp("us", "UTC")),
+                "ntz": pa.array([t.replace(tzinfo=None) for t in times], pa.timestamp("us")),
+                "day": [t.date() for t in times],
+                "epoch": [int(t.timestamp()) for t in times],
+            }
+            pq.write_table(pa.table(table), root / f"{file:02d}.parquet")
+        geoskip.dataset(spark, str(root)).create_index(*map(MinMax, ("ts", "ntz", "day", "epoch")))
         places[zone] = root
     return places
 
@@ -144,6 +145,13 @@ BY_THE_CLOCK = [
     "unix_timestamp(day) > unix_timestamp(DATE'{late}')",
     "cast(ntz AS timestamp) > TIMESTAMP'9999-01-01 00:00:00'",
     "ts + INTERVAL 90 MINUTES > TIMESTAMP'{late} 00:00:00'",
+    "from_utc_timestamp(ts, '{zone}') >= TIMESTAMP'{late} 00:00:00'",
+    "date_format(ts, 'yyyy-MM-dd HH') <= '{early} 23'",
+    "date_format(ts, 'yyyy/MM/dd') = '{slashed}'",
+    "from_unixtime(epoch) >= '{late} 03'",
+    "to_date(from_unixtime(epoch, 'yyyy-MM-dd HH:mm')) = DATE'{day}'",
+    "cast(epoch / 1000 * 1000.0D AS timestamp) < TIMESTAMP'{early} 12:00:00'",
+    "NOT from_unixtime(epoch, 'yyyyMMdd') LIKE '{compact}%'",
 ]
 
 
@@ -155,6 +163,7 @@ def test_where_clocks_are_set_back_and_forth(spark: Any, hours: dict[str, Path],
     frame = own.read.parquet(str(hours[zone]))
     day = SET[zone].date()
     days = {"day": day, "other": day + dt.timedelta(1), "early": day - dt.timedelta(2), "late": day + dt.timedelta(1)}
+    days |= {"zone": zone, "slashed": f"{day:%Y/%m/%d}", "compact": f"{day:%Y%m}"}
     conditions = [text.format(**days) for text in BY_THE_CLOCK]
     needed = holding_files(frame, conditions)
     skipping = 0

@@ -130,6 +130,14 @@ FUNCTIONS["3 days later"] = (
     ),
     lambda zone: lambda t: resolved(zone, local_of(zone, t) + 3 * DAY, offset(zone, t)),
 )
+for name, of_time in (
+    ("From", local_of),
+    ("To", lambda zone, time: resolved(zone, time, DAY)),  # no offset is a day: the earlier instant of two
+):
+    FUNCTIONS[f"{name.lower()} UTC"] = (
+        lambda zone, name=name: Call("_", (TS, Literal(zone)), f"{CATALYST}{name}UTCTimestamp", type="timestamp"),  # type: ignore[misc]
+        lambda zone, of_time=of_time: lambda t: of_time(zone, t),  # type: ignore[misc]
+    )
 
 
 def bounds(name: str, zone: str, low: int, high: int) -> tuple[int, int]:
@@ -162,11 +170,14 @@ def cases(draw: st.DrawFn) -> tuple[str, str, int, int, list[int]]:
     return name, zone, low, high, [middle + draw(near) for _ in range(8)] + [middle - 1, middle]
 
 
+MINUTE = 60_000_000
+GAP = 1_710_036_000_000_000  # 2024-03-10 02:00, a local time that New York left out
 BACK = 1_225_593_060_000_000  # Newfoundland, 2008-11-02: from 00:01 to 23:01 of the day before
 
 
 @given(cases())
 @settings(max_examples=examples(400), deadline=None)
+@example(("to UTC", "America/New_York", GAP - 10 * MINUTE, GAP + 70 * MINUTE, [GAP + 59 * MINUTE]))
 @example(("date", "America/St_Johns", BACK - 30_000_000, BACK + HOUR, [BACK - 1, BACK]))
 def test_no_result_is_outside(case: tuple[str, str, int, int, list[int]]) -> None:
     check(*case)
@@ -175,7 +186,7 @@ def test_no_result_is_outside(case: tuple[str, str, int, int, list[int]]) -> Non
 def test_bounds_are_exact_but_for_a_break() -> None:
     zone = "America/New_York"
     noon = 1_718_467_200_000_000  # 2024-06-15 16:00Z, far from any
-    for name in ("date", "local time", "day", "hour"):
+    for name in ("date", "local time", "day", "hour", "from UTC"):
         function = FUNCTIONS[name][1](zone)
         assert bounds(name, zone, noon, noon + DAY) == (function(noon), function(noon + DAY))
 

@@ -324,6 +324,19 @@ def test_hours_in_utc_alone() -> None:
         assert kept(node, index, files) == expected
 
 
+@pytest.mark.parametrize(("unit", "ticks"), [("Seconds", 1), ("Millis", 1_000), ("Micros", 1_000_000)])
+def test_instants_that_are_counted(unit: str, ticks: int) -> None:
+    index = MinMax("n").bind((N,))
+    most = 2**63 - 1
+    found = [(-ticks, -1), (0, 2 * ticks), (2 * ticks, 2 * ticks), (3 * ticks, 9 * ticks), (5, most), (-most, 0)]
+    files = metadata(index, [(pa.array(pair, pa.int64()),) for pair in found], ("bigint",))
+    call = spark(f"{unit}ToTimestamp", "_", Column("n", "bigint"), type="timestamp")
+    index = index.bind((Column("n", "bigint"),))
+    answer = kept(Comparison("=", call, Literal(2_000_000, "timestamp")), index, files)
+    overflows = ticks < 1_000_000  # 5 microseconds and more are times, and so is any number of them
+    assert answer == [False, True, True, False, True, overflows]
+
+
 def test_only_uniquely_named_stretches_of_time() -> None:
     index = MinMax("ts").bind((TS,))
     stamps = [int(dt.datetime(2024, m, 29, tzinfo=dt.UTC).timestamp() * 1e6) for m in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""What numbers, dates and times are written as: conditions on the text against the text itself, value by value."""
+"""Formatted numbers, dates and times: conditions on the text against the text itself, value by value."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from geoskip.predicates import And, Cast, Column, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith
-from geoskip.rewrite import cast_to_string
+from geoskip.predicates import And, Call, Cast, Column, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith
+from geoskip.registry.functions import CATALYST
+from geoskip.rewrite import formatted_values
 
 DAY = 86_400_000_000
 EPOCH = dt.datetime(1970, 1, 1)
@@ -55,7 +56,7 @@ def holds(node: Predicate, value: int) -> Any:
 
 
 def agree(node: Predicate, truth: bool, value: int) -> bool:
-    made = cast_to_string.rewrite(node)
+    made = formatted_values.rewrite(node)
     return made is None or holds(made, value) in (truth, None)
 
 
@@ -71,7 +72,7 @@ def test_the_condition_is_that_on_the_text(kind: str, op: str) -> None:
     known = 0
     for text in TEXTS:
         node = StartsWith(cast, text) if op == "begins" else Comparison(op, cast, Literal(text, "string"))
-        known += cast_to_string.rewrite(node) is not None
+        known += formatted_values.rewrite(node) is not None
         for time in TIMES:
             value = (time - EPOCH).days if kind == "date" else (time - EPOCH) // dt.timedelta(microseconds=1)
             written = time.strftime("%Y-%m-%d") if kind == "date" else text_of(time)
@@ -79,10 +80,70 @@ def test_the_condition_is_that_on_the_text(kind: str, op: str) -> None:
     assert known >= (1 if op == "=" else 4)  # not vacuous
 
 
+FORMS = {
+    "yyyy": "%Y",
+    "yyyy-MM": "%Y-%m",
+    "yyyyMM": "%Y%m",
+    "yyyy/MM/dd": "%Y/%m/%d",
+    "yyyyMMdd": "%Y%m%d",
+    "yyyy-MM-dd HH": "%Y-%m-%d %H",
+    "yyyyMMddHH": "%Y%m%d%H",
+    "yyyy.MM.dd HH:mm": "%Y.%m.%d %H:%M",
+    "yyyy-MM-dd HH:mm:ss": "%Y-%m-%d %H:%M:%S",
+}
+
+
+def formatted(kind: str, form: str, zone: str = "UTC") -> Call:
+    over = Column("t", "timestamp" if kind == "DateFormatClass" else "bigint")
+    return Call("_", (over, Literal(form, "string")), CATALYST + kind, (zone,), "string")
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("form", FORMS)
+def test_the_condition_is_that_on_the_text_in_a_form(form: str, op: str) -> None:
+    call, known, compact = formatted("DateFormatClass", form), 0, FORMS[form]
+    texts = {*TEXTS, *(time.strftime(compact) for time in TIMES)}
+    texts |= {"202402", "20240229", "2024/02", "2024/02/", "2024.02.2"}
+    for text in sorted(texts):
+        node = StartsWith(call, text) if op == "begins" else Comparison(op, call, Literal(text, "string"))
+        known += formatted_values.rewrite(node) is not None
+        for time in TIMES:
+            micros = (time - EPOCH) // dt.timedelta(microseconds=1)
+            written = time.strftime(compact)
+            assert agree(node, OPS[op](written, text), micros), f"{written} {op} {text}"
+    assert known >= 2  # not vacuous
+
+
+@pytest.mark.parametrize(
+    "form", ["MM", "yyyy-MM-dd'T'HH:mm:ss", "yyyy-dd", "yy-MM", "yyyy-MM-dd hh", "yyyy--MM", "yyyy-MM-", "y", ""]
+)
+def test_other_forms_are_left_alone(form: str) -> None:
+    for kind in ("DateFormatClass", "FromUnixTime"):
+        assert formatted_values.rewrite(Comparison("=", formatted(kind, form), Literal("2024", "string"))) is None
+
+
+def test_seconds_are_formatted_as_the_instants_that_they_count() -> None:
+    call = formatted("FromUnixTime", "yyyy-MM-dd HH:mm:ss", "Asia/Tokyo")
+    made = formatted_values.rewrite(Comparison(">=", call, Literal("2024-02-29", "string")))
+    assert str(made).startswith("(CAST(timestamp_seconds(t) AS timestamp_ntz) >= TIMESTAMP_NTZ '2024-02-29 00:00:00'")
+
+
+def test_the_date_of_a_text_is_that_of_the_time() -> None:
+    day = Literal(19_782, "date")
+    forms = {"yyyy-MM-dd HH:mm:ss": True, "yyyy-MM-dd": True, "yyyy-MM": False, "yyyy/MM/dd": False}
+    for form, is_known in forms.items():
+        for call in (formatted("DateFormatClass", form), formatted("FromUnixTime", form)):
+            cast = Cast(call, "date", "string")
+            for node in (Comparison("<=", cast, day), In(cast, (day,))):
+                made = formatted_values.rewrite(node)
+                assert (made is not None) is is_known
+                assert made is None or "CAST(CAST(" in str(made)
+
+
 def test_of_other_years_nothing_is_said() -> None:
     cast = Cast(Column("t", "date"), "string", "date")
     for node in (StartsWith(cast, "2024"), Comparison("<", cast, Literal("2024", "string"))):
-        made = cast_to_string.rewrite(node)
+        made = formatted_values.rewrite(node)
         assert made is not None
         assert [holds(made, days) for days in (-800_000, 3_000_000)] == [
             None if not isinstance(node, Comparison) else True,
@@ -107,17 +168,17 @@ def test_of_other_years_nothing_is_said() -> None:
 def test_a_number_is_written_in_one_way(text: str, expected: tuple[int, ...]) -> None:
     cast = Cast(Column("n", "tinyint"), "string", "tinyint")
     for node in (Comparison("=", cast, Literal(text, "string")), In(cast, (Literal(text, "string"),))):
-        made = cast_to_string.rewrite(node)
+        made = formatted_values.rewrite(node)
         found = made.values if isinstance(made, In) else (made.right,) if isinstance(made, Comparison) else None
         assert found is not None
         assert tuple(v.value for v in found if isinstance(v, Literal)) == expected
-    assert cast_to_string.rewrite(Comparison("<", cast, Literal(text, "string"))) is None
+    assert formatted_values.rewrite(Comparison("<", cast, Literal(text, "string"))) is None
 
 
 @pytest.mark.parametrize(("count", "is_rewritten"), [(1, True), (16, True), (17, False), (40, False)])
 def test_a_list_of_texts_is_rewritten_with_all_of_them_or_not_at_all(count: int, is_rewritten: bool) -> None:
     cast, days = Cast(Column("d", "date"), "string", "date"), range(19_000, 19_000 + count)
     texts = (str(dt.date(1970, 1, 1) + dt.timedelta(days=day)) for day in days)
-    made = cast_to_string.rewrite(In(cast, tuple(Literal(text, "string") for text in texts)))
+    made = formatted_values.rewrite(In(cast, tuple(Literal(text, "string") for text in texts)))
     assert (made is not None) is is_rewritten
     assert made is None or all(holds(made, day) for day in days)

@@ -1,0 +1,106 @@
+"""Dates and times in strings: no value that Spark casts a string between the bounds to is outside of the interval."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geoskip.bounds.interval import ByteStrings, Interval
+from geoskip.bounds.text_dates import cast_texts
+from geoskip.evaluation.values import FIRST, LAST
+from tests.support.strategies import examples
+
+DAY = 86_400_000_000
+EPOCH = dt.date(1970, 1, 1)
+NUMBER = {"date": 1, "timestamp_ntz": DAY, "timestamp": DAY}
+
+
+def interval(low: str, high: str, target: str = "date") -> Interval:
+    ends = [pa.array([end.encode()], pa.binary()) for end in (low, high)]
+    return cast_texts(ByteStrings(*ends, np.zeros(1, dtype=bool), np.ones(1, dtype=bool)), target)
+
+
+def days(low: str, high: str) -> tuple[str, str] | None:
+    found = interval(low, high)
+    if (found.low[0], found.high[0]) == (FIRST, LAST):
+        return None
+    first, last = (str(np.datetime64(int(end[0]), "D")) for end in (found.low, found.high))
+    return first, last
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        ("2024-04-10T01", "2024-04-10T23", ("2024-04-10", "2024-04-10")),
+        ("2024-04-10", "2024-04-10", ("2024-04-10", "2024-04-10")),
+        ("2024-04-10", "2024-04-19", ("2024-04-01", "2024-04-30")),
+        ("2024-02-01", "2024-02-9", ("2024-02-01", "2024-02-29")),
+        ("2024-04-30", "2024-05-01", ("2024-01-01", "2024-12-31")),
+        ("2024-1", "2024-12", ("2024-01-01", "2024-12-31")),
+        ("9999-12-01", "9999-12-31", ("9999-12-01", "9999-12-31")),
+        ("0000-01-01", "0000-01-01", ("0000-01-01", "0000-01-01")),
+        ("2024-04", "2024-04", ("2024-01-01", "2024-12-31")),
+        ("2023-12-31", "2024-01-01", None),
+        ("2024", "2024", None),  # may begin 20245-01-01
+        ("2024-13-01", "2024-13-02", None),
+        ("2024-02-30", "2024-02-30", None),
+        ("-2024-02-01", "-2024-02-02", None),
+        (" 2024-02-01", " 2024-02-02", None),
+        ("10/Apr/2024", "10/Apr/2024", None),
+        ("", "", None),
+    ],
+)
+def test_the_common_prefix_gives_the_period(low: str, high: str, expected: tuple[str, str] | None) -> None:
+    assert days(low, high) == expected
+
+
+def test_offsets_widen_instants_and_not_local_times() -> None:
+    day = (dt.date(2024, 4, 10) - EPOCH).days
+    for target, hours in (("timestamp", 18), ("timestamp_ntz", 0)):
+        found = interval("2024-04-10T01", "2024-04-10T02", target)
+        assert found.kind == target
+        slack = hours * DAY // 24
+        assert (found.low[0], found.high[0]) == (day * DAY - slack, (day + 1) * DAY - 1 + slack)
+
+
+def test_missing_bounds_are_unknown_and_units_without_values_empty() -> None:
+    low, high = pa.array([None, b"2024-04-10", b"2024-04-10"]), pa.array([b"2024-04-10", None, b"2024-04-10"])
+    for target in NUMBER:
+        found = cast_texts(ByteStrings(low, high, np.array([False, False, True]), np.ones(3, dtype=bool)), target)
+        assert found.low.tolist() == [FIRST, FIRST, LAST]
+        assert found.high.tolist() == [LAST, LAST, FIRST]
+
+
+_SPARK_DATE = re.compile(r"(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ].*)?)?)?")
+
+
+def cast_to_date(text: str) -> int | None:
+    """The days since 1970 of a string, by Spark's rules; None if it is no date, or after 9999."""
+    found = _SPARK_DATE.fullmatch(text)
+    try:
+        return None if found is None else (dt.date(*(int(part or 1) for part in found.groups())) - EPOCH).days
+    except ValueError:
+        return None
+
+
+PARTS = st.tuples(
+    st.sampled_from(["2024", "2025", "0024", "20245"]),
+    st.sampled_from(["", "-", "-1", "-01", "-10", "-12", "-2", "-02", "-0"]),
+    st.sampled_from(["", "-", "-1", "-01", "-10", "-19", "-29", "-3", "-03", "0"]),
+    st.sampled_from(["", "T", "T23:59:59.999999-18:00", " 01:00", "5", "Z", "T00:00+18:00"]),
+).map("".join)
+
+
+@given(st.lists(PARTS, min_size=1, max_size=6))
+@settings(max_examples=examples(600), deadline=None)
+def test_no_date_between_the_bounds_is_outside(texts: list[str]) -> None:
+    found = interval(min(texts), max(texts))
+    for text in texts:
+        day = cast_to_date(text)
+        assert day is None or found.low[0] <= day <= found.high[0], (texts, text)
