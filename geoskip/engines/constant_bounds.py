@@ -170,17 +170,17 @@ def _interval(kind: SqlType, constant: Constant, engine: Engine) -> tuple[Fracti
 
 def _float(op: str, column: Column, constant: Constant, engine: Engine) -> tuple[Predicate, Predicate]:
     """Compare a column of floats with a number, exact or rounded to the column's type or to 32 bits."""
-    value = constant.value
+    ends = constant.ends
     if constant.is_nan and engine.ieee:
         everything = Not(IsNull(column))
         return (everything, FALSE) if op == "!=" else (FALSE, everything)
     widths = {column.type == "float", engine.narrows or column.type == "float"}
-    rounded = dict.fromkeys(nearest_real(end, single=single) for end in constant.ends for single in sorted(widths))
+    rounded = dict.fromkeys(nearest_real(end, single=single) for end in ends for single in sorted(widths))
     least, most = min(rounded), max(rounded)
     literals = [Literal(number, column.type) for number in rounded]
 
     def holds(op: str) -> Predicate:
-        if constant.is_nan or least == most == value:
+        if constant.is_nan or {least, most, *ends} == {least}:
             return compared(op, column, literals[0])
         if op == "!=":
             return Not(IsNull(column))
@@ -188,7 +188,7 @@ def _float(op: str, column: Column, constant: Constant, engine: Engine) -> tuple
             return conjunction([holds(">="), holds("<=")])
         if op == "=":
             return In(column, tuple(literals)) if len(literals) > 1 else Comparison("=", column, literals[0])
-        end, is_beyond = (most, most >= value) if op in ("<", "<=") else (least, least <= value)
+        end, is_beyond = (most, most >= ends[-1]) if op in ("<", "<=") else (least, least <= ends[0])
         return Comparison(op if is_beyond or "=" in op else f"{op}=", column, Literal(end, column.type))
 
     nan = [is_nan(column)] if engine.ieee and op in (">", ">=") else []
