@@ -12,9 +12,10 @@ be part of the string, is at most 18 hours.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoskip.bounds.arithmetic import MICROSECONDS_PER_DAY
 from geoskip.bounds.interval import ByteStrings, Interval
@@ -28,17 +29,15 @@ _WIDEST_OFFSET = MICROSECONDS_PER_DAY * 18 // 24
 def cast_texts(texts: ByteStrings, target: str) -> Interval:
     """Return the intervals of ``CAST(text AS date)`` (or ``timestamp``, ``timestamp_ntz``).
 
-    >>> import pyarrow as pa
     >>> low, high = pa.array([b"2024-04-10T01", b"2024-04-10"]), pa.array([b"2024-04-10T23", b"2024-04-12"])
     >>> found = cast_texts(ByteStrings(low, high, np.zeros(2, bool), np.ones(2, bool)), "date")
     >>> found.low.astype("M8[D]").tolist()[0], found.high.astype("M8[D]").tolist()[1]
     (datetime.date(2024, 4, 10), datetime.date(2024, 4, 30))
     """
-    periods = [
-        (FIRST, LAST) if low is None or high is None else _period(low[:_LONGEST], high[:_LONGEST])
-        for low, high in zip(texts.low.to_pylist(), texts.high.to_pylist(), strict=True)
-    ]
-    low, high = np.array(periods, dtype=np.int64).reshape(-1, 2).T.copy()
+    low, high = (pc.binary_slice(end, 0, _LONGEST) for end in (texts.low, texts.high))
+    pairs = pc.binary_join_element_wise(low, high, pa.scalar(b"\0", low.type)).dictionary_encode()
+    periods = [*map(_period, pairs.dictionary.to_pylist()), (FIRST, LAST)]
+    low, high = np.array(periods, dtype=np.int64)[np.asarray(pairs.indices.fill_null(-1))].T.copy()
     known = low > FIRST
     if target != "date":
         slack = _WIDEST_OFFSET if target == "timestamp" else 0
@@ -48,9 +47,12 @@ def cast_texts(texts: ByteStrings, target: str) -> Interval:
     return Interval(target, low, high)
 
 
-@lru_cache(maxsize=4096)
-def _period(low: bytes, high: bytes) -> tuple[int, int]:
-    """Return the first and the last day that strings between two bounds may determine."""
+def _period(bounds: bytes) -> tuple[int, int]:
+    """Return the first and the last day that strings between two bounds may determine.
+
+    A zero separates the bounds. One within the lower bound leaves too few bytes for a date on both sides.
+    """
+    low, _, high = bounds.partition(b"\0")
     pairs = enumerate(zip(low, high, strict=False))
     shared = next((place for place, (one, other) in pairs if one != other), min(len(low), len(high)))
     found = _DATE.match(low[:shared])

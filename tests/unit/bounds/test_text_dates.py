@@ -52,6 +52,8 @@ def days(low: str, high: str) -> tuple[str, str] | None:
         ("2024-02-30", "2024-02-30", None),
         ("-2024-02-01", "-2024-02-02", None),
         (" 2024-02-01", " 2024-02-02", None),
+        ("2024-\x002024", "2024-9", None),
+        ("2024-04-1\x00", "2024-04-1\x00", None),
         ("10/Apr/2024", "10/Apr/2024", None),
         ("", "", None),
     ],
@@ -67,6 +69,16 @@ def test_offsets_widen_instants_and_not_local_times() -> None:
         assert found.kind == target
         slack = hours * DAY // 24
         assert (found.low[0], found.high[0]) == (day * DAY - slack, (day + 1) * DAY - 1 + slack)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_many_units_and_none(kind: pa.DataType) -> None:
+    days = pa.array([f"2024-04-{day:02d}T01" for day in range(1, 31)] * 3, kind)
+    for some in (days, days[:0]):
+        none = np.zeros(len(some), dtype=bool)
+        found = cast_texts(ByteStrings(some, some, none, ~none), "date")
+        expected = [(dt.date.fromisoformat(text.as_py()[:10].decode()) - EPOCH).days for text in some]
+        assert found.low.tolist() == found.high.tolist() == expected
 
 
 def test_missing_bounds_are_unknown_and_units_without_values_empty() -> None:
