@@ -1,7 +1,8 @@
-"""Advice on indexes to build: a text table, a dict, and the Python code that builds them."""
+"""Advice on indexes to build: a text table, a dict, HTML, and the Python code that builds them."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby
@@ -221,6 +222,17 @@ class Advice:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f'<{tag} style="{_CELL}">{html.escape(c)}</{tag}>' for c in cells) + "</tr>"
+
+        table = "".join([row(_HEAD, "th"), *(row(cells, "td") for cells in self._rows())]) if self.indexes else ""
+        lines = (*self._remarks(), *self._queries())
+        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+        code = f"<pre>{html.escape(self.code)}</pre>"
+        title = f"<p><b>geoskip</b>: {html.escape(self._title())}</p>"
+        return f'{title}<table style="border-collapse:collapse">{table}</table><ul>{remarks}</ul>{code}'
+
     def _title(self) -> str:
         asked = count_of(len(self.estimate.queries), "query").replace("querys", "queries")
         if not self.indexes:
@@ -274,6 +286,7 @@ class Advice:
 
 
 _HEAD = ("index", "saves files", "saves", "adds", "costs", "for queries")
+_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
 
 
 def python_of(spec: Index) -> str:

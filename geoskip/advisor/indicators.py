@@ -18,6 +18,7 @@ and psi are None then, and the query is left out of means.
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from geoskip.report import count_of, shorten, size_of
 
 _SHOWN = 100
 """The number of characters of a query that are printed."""
+_CELL = "text-align:left;padding:0.2em 1em 0.2em 0;border-bottom:1px solid #8884;font-size:90%"
 _UNDEFINED = "no row matches, so that the paper defines neither lambda nor mu nor psi (section IV-A)"
 
 
@@ -170,6 +172,10 @@ class Indicators(Factors, Sequence[ScanIndicators]):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        rows = [(scan.condition or scan.dataset, scan) for scan in self.scans]
+        return _table([*rows, ("all scans together", self)] if len(self) > 1 else rows)
+
 
 @dataclass(frozen=True, repr=False)
 class Workload(Sequence[Indicators]):
@@ -244,6 +250,9 @@ class Workload(Sequence[Indicators]):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return _table([(_name(query), query) for query in self.queries], (self._caption(), self.means()))
+
     def _caption(self) -> str:
         left = f" of {len(self.defined)}; left out, as no row matches: {self.left_out}" if self.left_out else ""
         return f"geometric means{left}"
@@ -285,3 +294,26 @@ def _files(counted: Factors) -> str:
 def _name(query: Indicators) -> str:
     conditions = (scan.condition or scan.dataset for scan in query.scans)
     return query.query or "; ".join(conditions) or "reads no files"
+
+
+def _table(rows: Sequence[tuple[str, Factors]], last: tuple[str, dict[str, float | None]] | None = None) -> str:
+    """Format rows as an HTML table."""
+    lines = [
+        [
+            shorten(name, _SHOWN),
+            *map(_figure, counted.indicators().values()),
+            _files(counted),
+            size_of(counted.read.bytes),
+        ]
+        for name, counted in rows
+    ]
+    if last is not None:
+        lines.append([last[0], *map(_figure, last[1].values()), "", ""])
+    heads = ("", "sigma", "lambda", "mu", "psi", "files read", "bytes read")
+    body = "".join(_row("td", line) for line in lines)
+    return f'<table style="border-collapse:collapse">{_row("th", heads)}{body}</table>'
+
+
+def _row(tag: str, texts: Iterable[str]) -> str:
+    cells = (f'<{tag} style="{_CELL}">{html.escape(text)}</{tag}>' for text in texts)
+    return f"<tr>{''.join(cells)}</tr>"

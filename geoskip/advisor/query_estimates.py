@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -163,6 +164,18 @@ class WhatIf:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th style="{_CELL}">{cell}</th>' for cell in _HEAD)
+        rows = ""
+        for number, (name, *cells) in enumerate(self._rows()):
+            why = "".join(f"<div><i>{html.escape(reason)}</i></div>" for reason in self._reasons(number))
+            numbers = "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
+            rows += f'<tr><td style="{_CELL}"><code>{html.escape(name)}</code>{why}</td>{numbers}</tr>'
+        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._remarks())
+        title = html.escape(self._title())
+        table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{rows}</table>'
+        return f"<p><b>geoskip</b>: {title}</p>{table}<ul>{remarks}</ul>"
+
     def _title(self) -> str:
         proposed = [*self.indexes, *([f"the layout {self.layout}"] if self.layout else [])]
         folder = self.dataset.rstrip("/").rpartition("/")[2] if not self.dataset.startswith("[") else self.dataset
@@ -195,6 +208,7 @@ class WhatIf:
 
 
 _HEAD = ("query", "files now", "then", "bytes now", "then")
+_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
 
 
 def _row(name: str, files_now: int, files: Estimate, bytes_now: int, size: Estimate) -> tuple[str, ...]:

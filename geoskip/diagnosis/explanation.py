@@ -1,7 +1,8 @@
-"""The result of :func:`geoskip.why_not`: a table for each scan as text and dict."""
+"""The result of :func:`geoskip.why_not`: a table for each scan as text, dict and HTML."""
 
 from __future__ import annotations
 
+import html
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from geoskip.report import Report, Scan, condense, count_of
 __all__ = ["ScanExplanation", "WhyNot", "why_not_of"]
 
 _WIDTH = 116
+_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,13 @@ class WhyNot:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        notes = f"<ul>{notes}</ul>" if notes else ""
+        if not self.scans:
+            return "<p>geoskip: the query reads no files</p>" + notes
+        return "".join(map(_section, self.scans)) + notes
+
 
 def why_not_of(report: Report, file: str | None = None) -> WhyNot:
     """Return the explanation of a report, with the verdict on a file.
@@ -159,3 +168,44 @@ def _file_lines(file: FileVerdict) -> Iterator[str]:
             initial_indent="    ",
             subsequent_indent=" " * 11,
         )
+
+
+def _section(scan: ScanExplanation) -> str:
+    """The HTML of one scan."""
+    folder = "/".join(scan.dataset.rstrip("/").split("/")[-2:])
+    where = f"<br>where {html.escape(condense(scan.predicate, 240))}" if scan.predicate else ""
+    title = f"<p><b>geoskip</b>: <code>{html.escape(folder)}</code> reads {scan.files_kept:,} of "
+    title += f"{count_of(scan.files_total, 'file')}{where}</p>"
+    table = ""
+    if scan.rows:
+        codes = [f"<br><code>{html.escape(row.suggestion)}</code>" if row.suggestion else "" for row in scan.rows]
+        cells = [
+            (*map(html.escape, shown[:3]), html.escape(row.reason) + code)
+            for row, shown, code in zip(scan.rows, _cells(scan.rows), codes, strict=True)
+        ]
+        table = _html_table(_HEAD, cells)
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in scan.notes)
+    return title + table + (f"<ul>{notes}</ul>" if notes else "") + ("" if scan.file is None else _html_file(scan.file))
+
+
+def _html_file(file: FileVerdict) -> str:
+    words = "read" if file.kept else "not read"
+    title = f"<p><code>{html.escape(file.path)}</code> is {words}: {html.escape(file.reason)}</p>"
+    rows = [
+        (
+            html.escape(c.part),
+            html.escape(c.clause) or "-",
+            "keeps" if c.keeps else "<b>skips</b>",
+            html.escape(c.stored),
+        )
+        for c in file.clauses
+    ]
+    return title + (_html_table(("part", "clause", "the file", "stored"), rows) if rows else "")
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f'<{tag} style="{_CELL}">{cell}</{tag}>' for cell in cells) + "</tr>"
+
+    body = line(head, "th") + "".join(line(row, "td") for row in rows)
+    return f'<table style="border-collapse:collapse">{body}</table>'

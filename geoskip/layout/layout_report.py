@@ -8,6 +8,7 @@ files of one write, and the metadata record the ids of writes that arranged thei
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -330,6 +331,17 @@ class LayoutReport:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            style = 'style="text-align:{};padding:0.2em 0.8em"'
+            sides = ["left", *["right"] * (len(cells) - 1)]
+            texts = (f"<{tag} {style.format(s)}>{html.escape(c)}</{tag}>" for s, c in zip(sides, cells, strict=True))
+            return f"<tr>{''.join(texts)}</tr>"
+
+        body = "".join(row(cells, "td") for cells in self._cells())
+        notes = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
+        return f"<p>{html.escape(self._head())}</p><table>{row(_HEADS, 'th')}{body}</table><ul>{notes}</ul>"
 
     def _cells(self) -> list[tuple[str, ...]]:
         found = [

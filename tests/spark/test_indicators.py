@@ -193,6 +193,7 @@ def test_counts_are_those_of_files_counted_one_by_one(spark: Any, rides: Path) -
     assert workload.psi == pytest.approx(workload.sigma / (workload.lambda_ * workload.mu), rel=1e-12)
     assert workload.sigma == pytest.approx(math.prod(float(q.sigma) for q in workload.defined) ** (1 / 6), rel=1e-12)
     assert "geometric means of 6; left out, as no row matches: 3" in str(workload)
+    assert workload._repr_html_().count("<tr>") == len(frames) + 2
     with pytest.raises(InvalidSpecificationError, match="several queries"):
         geoskip.workload("SELECT * FROM rides", spark=spark)
 

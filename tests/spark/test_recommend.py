@@ -119,6 +119,7 @@ def test_advice_is_a_table_and_the_python_that_builds_it(spark: Any, shop: Path,
     assert [each["python"] for each in data["indexes"]] == [
         line.strip(" ,") for line in advice.code.splitlines() if line.startswith("    ")
     ]
+    assert "<table" in advice._repr_html_()
     exec(advice.code, {"spark": spark})
     assert set(fresh.indexes) == {each.index for each in advice.indexes}
 

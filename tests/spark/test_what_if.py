@@ -138,6 +138,7 @@ def test_print_dict_and_html_say_the_same(spark: Any, many: Path) -> None:
     assert "it does not read this dataset: SELECT * FROM numbers WHERE id < 5" in text
     assert "2 sampled files of 40 make wide intervals: sample=0.25 or more narrows them" in text
     assert found.to_dict()["queries"][0]["files"] == found.queries[0].files.to_dict()
+    assert "SELECT * FROM many WHERE id &lt; 5" in found._repr_html_()
 
 
 def test_queries_that_the_session_has_seen_count_as_often_as_they_ran(spark: Any, many: Path) -> None:

@@ -61,6 +61,7 @@ def test_everything_is_shown_and_written(found: list[Indicators]) -> None:
         assert ("neither lambda nor mu nor psi" in str(query)) == (
             not all(one.rows_matching for one in (*query, query))
         )
+        assert query._repr_html_().count("<tr>") == len(query) + (2 if len(query) > 1 else 1)
 
 
 def test_a_query_over_no_file_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -313,7 +314,29 @@ def test_a_file_of_one_scan_of_two() -> None:
 # ---- what people and programs see
 
 
-def test_text_and_dict() -> None:
+class _Tags(HTMLParser):
+    """The tags that are open, and the text of all cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.cells: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag != "br":
+            self.open.append(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.cells:
+            self.cells[-1] += data
+
+
+def test_text_dict_and_html() -> None:
     odd = Comparison("=", CITY, Literal("<script>", "string"))
     found = explained(And((HOT, odd)), INDEXES, "p3", noted=["a <b>note</b>"])
     text = str(found)
@@ -323,6 +346,17 @@ def test_text_and_dict() -> None:
     plain = json.loads(json.dumps(found.to_dict()))
     assert plain["scans"][0]["rows"][0]["skips"] == 2
     assert plain["scans"][0]["file"]["clauses"][0]["stored"] == "minmax(temp): 39.0 > 25.0"
+    page = found._repr_html_()
+    tags = _Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.cells[:8] == [
+        "part of the condition", "index", "skips", "why, and what would help",
+        "temp > 25.0", "minmax(temp)", "2", "max(temp) > 25.0",
+    ]  # fmt: skip
+    assert "city = '<script>'" in tags.cells
+    assert "<script" not in page
+    assert "<b>note" not in page
 
 
 def test_what_is_no_query_is_refused() -> None:

@@ -122,6 +122,9 @@ def test_a_report_says_what_is_read_of_each_column_and_partition(report):
     assert found["columns"]["a"]["overlap"] == 2.5
     assert found["partitions"]["day=1"]["a"]["overlap"] == 2
     assert found["overlap"]["share"] == 0.75
+    html = report._repr_html_()
+    assert "<td" in html
+    assert "zorder(a, name)" in html
 
 
 @pytest.mark.parametrize("columns", [(), ("a",), ("name",), ("name", "a")], ids=str)
