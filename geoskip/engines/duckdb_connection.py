@@ -23,10 +23,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
+
 from geoskip.engines.constant_bounds import conjunction
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_scopes import Json, TableScan, cte_names, find_scans, fold_case, table_names
-from geoskip.engines.duckdb_session import SessionFacts, name_in_from
+from geoskip.engines.duckdb_session import SPATIAL, SessionFacts, name_in_from
 from geoskip.engines.duckdb_statement import (
     BUILT_IN,
     NotUnderstoodError,
@@ -50,13 +52,17 @@ from geoskip.engines.sql_text import predicate_of_sql
 from geoskip.engines.time_texts import is_utc
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate, normalise
+from geoskip.registry.installed import OfferedFunction, offered_by_name
 from geoskip.report import Report, Scan
 from geoskip.stores.base import Store
+from geoskip.types import sql_type
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 _BY_FILE = re.compile(r"filename|file_row_number", re.IGNORECASE)
+_SQL_TYPES = {"binary": "BLOB", "string": "VARCHAR", "double": "DOUBLE", "boolean": "BOOLEAN", "int": "INTEGER"}
+"""DuckDB's names of Spark's types of results."""
 
 
 def duckdb(connection: DuckDBPyConnection | None = None) -> NarrowedConnection:
@@ -153,6 +159,27 @@ class NarrowedConnection:
         self._files.listings.clear()
         self._make_view(SessionFacts(self._session), name, folder)
         self._names[fold_case(name)] = folder
+
+    def register_functions(self) -> list[str]:
+        """Register the shapely-backed ``ST_`` functions over WKB, for databases without the spatial extension.
+
+        Geometries are BLOBs of WKB; the names, arguments and results are those of :func:`geoskip.register_functions` in
+        Spark. Returns the names. Raises InvalidSpecificationError where the spatial extension is loaded, which has
+        functions of these names.
+        """
+        if self._session(SPATIAL, []):
+            raise InvalidSpecificationError(
+                "the spatial extension is loaded and has ST_ functions of its own; use these, or another connection"
+            )
+        func = require_package("duckdb.func", "register_functions()")
+        offered = {name: each for name, each in offered_by_name().items() if name.startswith("st_") and each.vectorised}
+        for name, each in offered.items():
+            kind = _SQL_TYPES[each.returns]  # SPECIAL: also NULL where no argument is
+            self.connection.create_function(
+                name, _on_arrow(each), None, kind, type=func.ARROW, null_handling=func.SPECIAL
+            )
+        self._files.own_functions = frozenset(offered)
+        return sorted(offered)
 
     def _refresh_views(self) -> None:
         """Bring the views of registered folders up to date, for what is not seen through."""
@@ -263,6 +290,22 @@ class NarrowedConnection:
         return text if text != query else None
 
 
+def _on_arrow(offered: OfferedFunction) -> Callable[..., pa.Array]:
+    """The function over Arrow arrays of equal length; null for a null argument.
+
+    >>> point, text = (_on_arrow(offered_by_name()[name]) for name in ("st_point", "st_astext"))
+    >>> text(point(pa.array([1.5, None]), pa.array([2.0, 2.0]))).to_pylist()
+    ['POINT (1.5 2)', None]
+    """
+
+    def over_arrays(*columns: Any) -> pa.Array:
+        series = [column.to_pandas() for column in columns]
+        found = offered.vectorised(*series) if offered.vectorised is not None else []
+        return pa.array(found, sql_type(offered.returns).arrow, from_pandas=True)
+
+    return over_arrays
+
+
 @dataclass
 class _Statement:
     """One statement, while it is narrowed."""
@@ -363,7 +406,7 @@ class _Statement:
         if not usable:
             return None, reasons
         types = self.files.types(parquet, names)
-        known = BUILT_IN | {name for name in called if name.startswith("st_") and self.facts.has_spatial()}
+        known = BUILT_IN | {name for name in called if name.startswith("st_") and self._is_spatial()}
         bare = parse_query("SELECT 1 FROM r", self.run)
         parts = []
         for condition in usable:
@@ -377,6 +420,10 @@ class _Statement:
             reasons += said
         predicate = normalise(conjunction(parts))
         return (None if predicate == TRUE else predicate), reasons
+
+    def _is_spatial(self) -> bool:
+        """True where functions named ``ST_`` are those of the spatial extension, or ours."""
+        return bool(self.files.own_functions) or self.facts.has_spatial()
 
     def _view(self, scan: TableScan) -> str | None:
         """The text of a view over Parquet files in place of its name; None for another table."""

@@ -57,6 +57,8 @@ class ParquetFiles:
     run: Run
     datasets: dict[str, tuple[Store | None, str | None]] = field(default_factory=dict)
     """The store and the metadata folder of datasets by their folder, where they are not beside the data."""
+    own_functions: frozenset[str] = frozenset()
+    """Functions that were registered in the database, by which its ``ST_`` names mean the shapely-backed ones."""
     matched: dict[Any, list[str]] = field(default_factory=dict)
     """The files of readers; cleared with each statement, as are the listings."""
     listings: dict[tuple[str, str], FolderListing] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Any
 from geoskip.engines.duckdb_scopes import Json, fold_case
 from geoskip.engines.duckdb_statement import Run, literal
 
+SPATIAL = "SELECT loaded FROM duckdb_extensions() WHERE extension_name = 'spatial' AND loaded"
 _DEFAULTS = {
     "Calendar": "gregorian", "binary_as_string": "false", "default_collation": "", "file_search_path": "",
     "ieee_floating_point_ops": "true", "integer_division": "false", "old_implicit_casting": "false",
@@ -92,8 +93,7 @@ class SessionFacts:
 
     def has_spatial(self) -> bool:
         """Return True where the spatial extension is loaded."""
-        loaded = "SELECT loaded FROM duckdb_extensions() WHERE extension_name = 'spatial' AND loaded"
-        return bool(self._query("spatial", loaded))
+        return bool(self._query("spatial", SPATIAL))
 
     @property
     def zone(self) -> str | None:

@@ -71,7 +71,7 @@ class PartitionColumns:
             return _from_table(listing.partitions, recorded)
         count = len(listing.path)
         none = cls({}, np.zeros(count, dtype=np.int32), ({},))
-        if listing.partitions is not None or not pc.any(pc.match_substring(listing.path, "=")).as_py():
+        if listing.partitions is not None or not _names_partitions(listing.path):
             return none
         split = pc.split_pattern(listing.path, "/", max_splits=1, reverse=True)
         lengths = np.asarray(pc.list_value_length(split))
@@ -182,6 +182,14 @@ def _unescape(text: str) -> str | None:
     if any(int(match[1], 16) > 127 for match in _ESCAPED.finditer(text)):
         return None
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def _names_partitions(paths: pa.Array) -> bool:
+    """Test whether a path contains an equals sign; usually the concatenated paths contain none."""
+    text = paths.buffers()[-1]
+    if text is None or re.search(b"=", text) is None:  # several times faster than a compute kernel
+        return False
+    return bool(pc.any(pc.match_substring(paths, "=")).as_py())
 
 
 def _from_table(table: pa.Table, recorded: Mapping[str, str]) -> PartitionColumns:

@@ -132,7 +132,7 @@ def leaves(draw: Any) -> str:
     literals = st.sampled_from(OF[name])
     many = st.lists(literals, min_size=1, max_size=3)
     column = draw(st.sampled_from(CASTS)).format(name)
-    match draw(st.integers(0, 12)):
+    match draw(st.integers(0, 13)):
         case 0:
             return f"{column} IS {draw(st.sampled_from(['NULL', 'NOT NULL']))}"
         case 1 | 2:
@@ -143,10 +143,10 @@ def leaves(draw: Any) -> str:
             pattern = draw(st.text("aAb%_\\é\U0001f600", max_size=4))
             return f"s {draw(st.sampled_from(['LIKE', 'NOT LIKE', 'ILIKE']))} '{pattern}'"
         case 6:
-            function = draw(st.sampled_from(["starts_with", "ends_with", "contains"]))
+            function = draw(st.sampled_from(["starts_with", "ends_with", "contains", "prefix", "suffix"]))
             return f"{function}(s, {draw(st.sampled_from(TEXTS))})"
         case 7:
-            return f"isnan({draw(st.sampled_from('fd'))})"
+            return f"{draw(st.sampled_from(['isnan', 'isinf', 'isfinite']))}({draw(st.sampled_from('fd'))})"
         case 8:
             return f"{column} {draw(st.sampled_from(OPERATORS))} {draw(st.sampled_from(sorted(VALUES)))}"
         case 9:
@@ -154,6 +154,9 @@ def leaves(draw: Any) -> str:
         case 10:
             start = draw(st.sampled_from(STARTS)).format(draw(st.sampled_from(["day", "ts", "tz"])))
             return f"{start} {draw(st.sampled_from(OPERATORS))} {draw(st.sampled_from([*TIMES, '2024', '1970']))}"
+        case 11:
+            total = draw(st.sampled_from(["i + 1", "b - 2", "1 + i", "f + 1", "c + 1"]))
+            return f"{total} {draw(st.sampled_from(OPERATORS))} {draw(st.sampled_from(NUMBERS))}"
     return f"{column} {draw(st.sampled_from(OPERATORS))} {draw(literals)}"
 
 
@@ -163,6 +166,8 @@ CONDITIONS = st.recursive(
         inner.map("NOT ({})".format),
         st.tuples(inner, inner).map(lambda pair: f"({pair[0]}) AND ({pair[1]})"),
         st.tuples(inner, inner).map(lambda pair: f"({pair[0]}) OR ({pair[1]})"),
+        inner.map("({}) IS NOT TRUE".format),
+        inner.map("({}) = FALSE".format),
     ),
     max_leaves=3,
 )

@@ -1,4 +1,4 @@
-"""Spatial conditions of DuckDB's extension."""
+"""Spatial conditions of DuckDB: those of its extension, and of shapely's functions registered there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import shapely
 
 import geoskip
+from geoskip.errors import InvalidSpecificationError
 
 ODD = ["POINT EMPTY", "POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0))", None, "POINT (nan 1)"]
 
@@ -39,15 +40,14 @@ def write(path: Path, lng: Any, lat: Any, geom: Any) -> None:
     pq.write_table(table.set_column(2, "geom", table["geom"].cast(pa.binary())), path)
 
 
-def load_spatial(connection: Any) -> None:
-    (file,) = Path(extension.__file__).parent.glob("extensions/v*/spatial.duckdb_extension")
-    connection.execute(f"LOAD '{file}'")
-
-
-@pytest.fixture
-def con() -> Any:
+@pytest.fixture(params=["extension", "shapely"])
+def con(request: pytest.FixtureRequest) -> Any:
     with geoskip.duckdb(duckdb.connect()) as connection:
-        load_spatial(connection)
+        if request.param == "extension":
+            (file,) = Path(extension.__file__).parent.glob("extensions/v*/spatial.duckdb_extension")
+            connection.execute(f"LOAD '{file}'")
+        else:
+            assert "st_contains" in connection.register_functions()
         yield connection
 
 
@@ -101,7 +101,10 @@ def test_a_column_of_geometries_is_one_of_wkb(folder: Path, tmp_path: Path) -> N
         frame.to_parquet(tmp_path / f"{number}.parquet")
     geoskip.build(tmp_path, [geoskip.GeoBox("ST_GeomFromWKB(geometry)")])
     with geoskip.duckdb(duckdb.connect()) as con:
-        load_spatial(con)
+        (file,) = Path(extension.__file__).parent.glob("extensions/v*/spatial.duckdb_extension")
+        con.execute(f"LOAD '{file}'")
+        with pytest.raises(InvalidSpecificationError, match="functions of its own"):
+            con.register_functions()
         box = "ST_MakeEnvelope(1.5, -1, 9, 1)"
         query = f"SELECT ST_X(geometry) FROM '{tmp_path}/*.parquet' WHERE ST_Within(geometry, {box})"
         assert con.execute(query).fetchall() == [(2.0,), (3.0,)]
@@ -121,15 +124,25 @@ def test_a_distance_of_polygons_that_duckdb_takes_for_zero_is_not_used(tmp_path:
         pq.write_table(pa.table({"n": [n], "g": pa.array([box], pa.binary())}), tmp_path / f"{n}.parquet")
     geoskip.build(tmp_path, [geoskip.GeoBox("ST_GeomFromWKB(g)")])
     with geoskip.duckdb(duckdb.connect()) as con:
-        load_spatial(con)
+        (file,) = Path(extension.__file__).parent.glob("extensions/v*/spatial.duckdb_extension")
+        con.execute(f"LOAD '{file}'")
         condition = condition.replace("g", "ST_GeomFromWKB(g)").format("ST_MakeEnvelope(0, 0, 1, 1)")
         query = f"SELECT n FROM '{tmp_path}/*.parquet' WHERE {condition} ORDER BY n"
         assert con.execute(query).fetchall() == con.connection.execute(query).fetchall()
         assert con.report.files_kept == 3
 
 
+def test_a_function_may_be_null_where_no_argument_is() -> None:
+    with geoskip.duckdb(duckdb.connect()) as con:
+        con.register_functions()
+        shapes = "VALUES ('POINT (1 2)'), ('POINT EMPTY'), ('LINESTRING (0 0, 1 1)'), (NULL)"
+        query = f"SELECT ST_X(ST_GeomFromText(s)), ST_YMax(ST_GeomFromText(s)) FROM ({shapes}) v(s)"
+        assert con.execute(query).fetchall() == [(1.0, 2.0), (None, None), (None, 1.0), (None, None)]
+        assert con.execute("SELECT ST_AsText(ST_Point('nan'::DOUBLE, 0))").fetchall() == [(None,)]
+
+
 def test_functions_of_other_meaning_are_not_used(folder: Path) -> None:
-    """Without the extension, a function of such a name is anyone's."""
+    """Without the extension and without ours, a function of such a name is anyone's."""
     condition = "st_contains(st_point(9, 9), st_point(lng, lat))"
     with geoskip.duckdb(duckdb.connect()) as con:
         con.connection.create_function("st_contains", lambda a, b: True, ["DOUBLE", "DOUBLE"], "BOOLEAN")
