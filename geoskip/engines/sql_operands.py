@@ -302,13 +302,22 @@ class SqlOperands:
         return YearOf(part, self.zone) if isinstance(part, Column) and part.type in _TIMES else UNKNOWN
 
     def _of_datetrunc(self, node: Any) -> object:
+        found = self._unit_start(node)
+        is_null = self.dialect == "spark" and isinstance(found, StartOfUnit) and found.unit == "day"
+        return UNKNOWN if is_null else found
+
+    def _of_timestamptrunc(self, node: Any) -> object:
+        found = self._unit_start(node)
+        if self.dialect == "spark" and isinstance(found, StartOfUnit) and found.column.type != "timestamp":
+            return found if is_utc(self.zone) else UNKNOWN  # local times become instants of the session's zone first
+        return found
+
+    def _unit_start(self, node: Any) -> object:
         part, unit = self.operand(node.this), node.args.get("unit")
-        is_known = self.dialect == "duckdb" and unit is not None and unit.name.lower() in UNITS
+        is_known = unit is not None and unit.name.lower() in UNITS
         if is_known and isinstance(part, Column) and part.type in _TIMES:
             return StartOfUnit(part, unit.name.lower())
         return UNKNOWN
-
-    _of_timestamptrunc = _of_datetrunc
 
     def _spatial(self, node: Any) -> Call | None:
         """A call of a spatial function over columns and constants; None for any other node."""

@@ -263,6 +263,8 @@ UNUSED_IN_BOTH = (
         ("day >= '2024-02-29'", "day >= DATE '2024-02-29'", "day >= DATE '2024-02-29'"),
         ("date_trunc('month', day) = DATE '2024-02-01'", UNUSED,
          "(day >= DATE '2024-02-01' AND day < DATE '2024-03-01')"),
+        ("trunc(day, 'month') = DATE '2024-02-01'", "(day >= DATE '2024-02-01' AND day < DATE '2024-03-01')", UNUSED),
+        ("trunc(day, 'day') = DATE '2024-02-01'", UNUSED, UNUSED),
         ("(trunc(day, 'day') = DATE '2024-02-01') IS NULL", UNUSED, UNUSED),  # NULL for every day
         ("extract(YEAR FROM day) > 2023", "day >= DATE '2024-01-01'", "day >= DATE '2024-01-01'"),
         ("year(day) = 2024", "(day >= DATE '2024-01-01' AND day < DATE '2025-01-01')",
