@@ -13,6 +13,7 @@ from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Literal, Opaque, Predicate, columns_of, walk
 from geoskip.registry.fingerprint import UNIDENTIFIED
+from geoskip.registry.functions import CATALYST
 from geoskip.sources.column_names import backquote, parts_of_name, quote_if_needed
 from geoskip.sources.dependencies import DEFINITION_OF, Reader, corrupt_record, depends_on, struct_tested_for_null
 from geoskip.sources.settings import CHANGED, recorded_settings
@@ -221,6 +222,13 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
         hint = f"; {predicate} is a text: without its quotes it is a column" if is_text else ""
         raise InvalidSpecificationError(f"{index} reads no column, so it says nothing about a file{hint}")
     for vertex in walk(predicate):
+        match vertex:
+            case Call(_, (Opaque(text, ()), *_), implementation) if implementation == f"{CATALYST}objects.Invoke":
+                raise InvalidSpecificationError(
+                    f"{index} cannot be indexed: Spark evaluates a function in it by an object "
+                    f"({text.partition('(')[0]}) that geoskip cannot compare with those of queries; index a column "
+                    "that the function reads, or another function of it"
+                )
         if isinstance(vertex, Opaque):
             text = re.sub(r"#\d+L?", "", vertex.text)  # Spark numbers the attributes of a plan
             raise InvalidSpecificationError(

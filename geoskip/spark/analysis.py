@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkValueError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -91,9 +91,14 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
 
 def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
     """Columns for some texts, named ``_g0``, ``_g1`` and so on; a text is a column's name, or else SQL."""
-    names = set(frame.columns)
+    names = set(column_names(frame))
     columns = (F.col(backquote(text)) if text in names else F.expr(text) for text in texts)
     return [column.alias(f"_g{number}") for number, column in enumerate(columns)]
+
+
+def column_names(frame: DataFrame) -> list[str]:
+    """Names of a DataFrame's columns, which may have types that PySpark does not know."""
+    return list(frame._jdf.columns())
 
 
 def bind(frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
@@ -135,7 +140,14 @@ def _analyse(frame: DataFrame, relation: FileRelation, indexes: Sequence[Index])
     written = json.loads(with_rule(frame.sparkSession).analyse(selected._jdf))
     if len(written) != len(texts):
         return None
-    analyses = iter(zip(written, selected.schema.fields, strict=True))
+    try:
+        fields = selected.schema.fields
+    except PySparkValueError:  # a type that PySpark does not know
+        if len(indexes) > 1:
+            return None
+        kinds = {field.dataType().simpleString() for field in selected._jdf.schema().fields()}
+        raise UnsupportedColumnError(_no_arrow(" or ".join(sorted(kinds)))) from None
+    analyses = iter(zip(written, fields, strict=True))
     return [list(islice(analyses, len(index.expressions()))) for index in indexes]
 
 
@@ -193,11 +205,12 @@ def sentence(error: Exception) -> str:
 def analysis_error(index: Index | Layout, frame: DataFrame, error: Exception) -> InvalidSpecificationError:
     """Error for a text of a specification that Spark could not analyse."""
     message = sentence(error)
-    known = ", ".join(frame.columns[:20]) + (", ..." if len(frame.columns) > 20 else "")
+    names = column_names(frame)
+    known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     missing = re.search(r"with name (`.+?`) cannot be resolved", message)
     if missing:
         name = missing[1].strip("`") if missing[1].count("`") == 2 else missing[1]
-        return UnknownColumnError(f"{index}: {UnknownColumnError.of(name, frame.columns)}")
+        return UnknownColumnError(f"{index}: {UnknownColumnError.of(name, names)}")
     if isinstance(error, ParseException):
         return InvalidSpecificationError(
             f"{index} is no SQL that Spark can parse ({message}); put the name of a column that is no plain word "
@@ -242,4 +255,6 @@ def _no_arrow(kind: str) -> str:
     out = "index a function of it whose values are numbers, texts or times"
     if kind.startswith("interval") and "day" not in kind:
         out = "index the number of its months, such as extract(YEAR FROM i) * 12 + extract(MONTH FROM i)"
+    if kind.startswith("timestamp_"):
+        out = "index its microseconds, such as CAST(t AS TIMESTAMP_NTZ), and use that in conditions"
     return f"an index needs values that Spark hands to Python, and of type {kind} it hands none; {out}"

@@ -124,6 +124,13 @@ def test_a_function_that_changes_its_mind_is_refused(spark: Any, cities: str) ->
         geoskip.dataset(spark, cities).create_index(MinMax("dice(city)"))
 
 
+def test_functions_that_spark_evaluates_by_an_object_are_refused(spark: Any, cities: str) -> None:
+    if spark.version < "4.1":
+        pytest.skip("to_json is an expression of its own")
+    with pytest.raises(InvalidSpecificationError, match=r"by an object \(StructsToJsonEvaluator\) that geoskip cannot"):
+        geoskip.dataset(spark, cities).create_index(MinMax("to_json(struct(city))"))
+
+
 def test_whole_numbers_through_pandas_are_refused_as_they_depend_on_the_rows_beside(spark: Any, cities: str) -> None:
     spark.udf.register("shown", F.udf(lambda length: str(length), "string", useArrow=True))
     with pytest.raises(InvalidSpecificationError, match="AS double"):

@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import ParseException
 
 import geoskip
-from geoskip import MinMax
+from geoskip import MinMax, ValueList
+from geoskip.errors import UnknownColumnError, UnsupportedColumnError
 from tests.conftest import files_kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -56,6 +58,29 @@ def test_nanoseconds_read_as_numbers(spark: Any, tmp_path: Path) -> None:
         assert same_as_off(lambda: spark.read.parquet(str(tmp_path)).where("at > 5")).files_kept == 1
     finally:
         spark.conf.unset("spark.sql.legacy.parquet.nanosAsLong")
+
+
+def test_types_that_pyspark_does_not_know(spark: Any, tmp_path: Path) -> None:
+    setting, place = "spark.sql.timestampNanosTypes.enabled", str(tmp_path / "data")
+    text = "concat('2020-01-0', id + 1, ' 00:00:00.123456789')"
+    spark.conf.set(setting, "true")
+    try:
+        try:
+            frame = spark.sql(f"SELECT id, CAST({text} AS TIMESTAMP_NTZ(9)) AS t FROM range(4)")
+        except ParseException:
+            pytest.skip("this Spark has no nanoseconds")
+        frame.repartitionByRange(4, "id").write.parquet(place)
+        dataset = geoskip.dataset(spark, place)
+        with pytest.raises(UnsupportedColumnError, match=r"of type timestamp_ntz\(9\) it hands none"):
+            dataset.create_index(MinMax("id"), MinMax("t"))
+        with pytest.raises(UnknownColumnError, match="has no column at"):
+            dataset.create_index(MinMax("at"))
+        dataset.create_index(MinMax("id"), ValueList("year(t)"), MinMax("CAST(t AS TIMESTAMP_NTZ)"))
+        dataset.refresh_index(mode="full")
+        known = spark.read.parquet(place).selectExpr("id", "CAST(t AS TIMESTAMP_NTZ) AS t")
+        assert set(files_kept(known, ["id > 2", "t > TIMESTAMP_NTZ '2020-01-04 00:00:00'"], every=1).values()) == {1}
+    finally:
+        spark.conf.unset(setting)
 
 
 def test_pyarrows_own_types(spark: Any, tmp_path: Path) -> None:

@@ -97,8 +97,9 @@ def compute_expressions(
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     tasks = min(tasks_for(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
-    fields = {field.name.lower() if not case_sensitive else field.name: field for field in state.frame.schema.fields}
     try:
+        schema = state.frame.schema
+        fields = {field.name.lower() if not case_sensitive else field.name: field for field in schema.fields}
         names = [unquote_name(name) for name, _ in plan.columns]
         typed = [fields[name if case_sensitive else name.lower()] for name in names]
         given = [T.StructField(field.name, field.dataType) for field in typed]

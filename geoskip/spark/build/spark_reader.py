@@ -43,7 +43,7 @@ from geoskip.sources.footers import TIMES_AGREE, IndexPlan
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.text_records import TWOFOLD
 from geoskip.sources.worker_tasks import MALFORMED, OLD_TIMES, Plans, plain_uri, read_shares, summarising_task
-from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, without_error_log
+from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, column_names, columns_for, without_error_log
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import (
     OF_A_FILE,
@@ -360,7 +360,7 @@ def _with_file_name(frame: DataFrame) -> tuple[DataFrame, Column]:
 
 def _path_of(frame: DataFrame) -> Column:
     """Column with each row's file, even if the data have a column called ``_metadata``."""
-    if "_metadata" not in (name.lower() for name in frame.columns):
+    if "_metadata" not in (name.lower() for name in column_names(frame)):
         return F.col("_metadata.file_path")
     jdf: Any = frame._jdf
     column: Any = type(F.col("_metadata"))
