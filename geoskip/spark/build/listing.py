@@ -64,6 +64,11 @@ def table_format(spark: SparkSession, path: str) -> str | None:
     )
 
 
+def has_sink_log(uri: str) -> bool:
+    """Test whether a stream writes to a folder: Spark then reads only the files that its log names."""
+    return HadoopFolder(uri).exists("_spark_metadata")
+
+
 def _is_directory(spark: SparkSession, uri: str) -> bool:
     path, system = resolve_path(spark, uri)
     return bool(system.getFileStatus(path).isDirectory())

@@ -22,7 +22,7 @@ from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import choose_parameters
-from geoskip.spark.build.listing import SourceState
+from geoskip.spark.build.listing import SourceState, has_sink_log
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import HadoopFolder
@@ -165,7 +165,8 @@ def _writing_to(source: DatasetSource) -> Iterator[None]:
 def check_columns(source: DatasetSource, state: SourceState, frame: DataFrame, call: str) -> None:
     """Raise an error for rows that Spark could not read with those of a folder.
 
-    They lack a column, since Spark infers a folder's columns from one file, or have another type in binary files.
+    They lack a column, since Spark infers a folder's columns from one file, or have another type in binary files, or
+    the log of a stream's sink would not name their files.
 
     Parameters
     ----------
@@ -176,6 +177,11 @@ def check_columns(source: DatasetSource, state: SourceState, frame: DataFrame, c
     call
         The caller's name for the message, such as ``append()``.
     """
+    if has_sink_log(state.relation.root):
+        raise InvalidSpecificationError(
+            f"a stream writes to {source.name}, and Spark reads only the files that the log of this stream names: it "
+            f"would not find the rows of {call}, so write them by that stream, or to another folder"
+        )
     _check_names(source, state.frame.columns, frame, call)
     if source.format not in _TYPED or "schema" in source.options:
         return

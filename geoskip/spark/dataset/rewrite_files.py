@@ -44,7 +44,7 @@ from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import FileListing, is_glob, relative_path
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns
-from geoskip.spark.build.listing import listing, qualify
+from geoskip.spark.build.listing import has_sink_log, listing, qualify
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import create
@@ -190,6 +190,11 @@ def rewritable_table(data: SparkData, to: str | None = None) -> TableLocation | 
         raise InvalidSpecificationError(
             f"the metadata of {source.name} are in {data.store.location}, and those of the new folder would be in that "
             "folder: rewrite with a handle without metadata= and store=, and create the indexes for the new folder"
+        )
+    if has_sink_log(data.root):
+        raise InvalidSpecificationError(
+            f"a stream writes to {source.name}, and would not follow to a new folder: "
+            "geoskip.write(dataset.to_df(), path, layout=...) writes a copy of its rows"
         )
     if unnameable := data.state.files.unnameable():
         raise InvalidSpecificationError(

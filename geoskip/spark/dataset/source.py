@@ -40,7 +40,7 @@ from geoskip.sources.listed_files import UNNAMEABLE, FileListing, glob_pattern, 
 from geoskip.sources.settings import CHANGED, recorded_settings, values_of
 from geoskip.spark.analysis import bind, relation_of, sentence
 from geoskip.spark.build.job import build
-from geoskip.spark.build.listing import TABLE_LOGS, SourceState, listing, qualify, root_of
+from geoskip.spark.build.listing import TABLE_LOGS, SourceState, has_sink_log, listing, qualify, root_of
 from geoskip.spark.build.spark_jobs import reason_of, with_way_out
 from geoskip.spark.catalog import default_store
 from geoskip.spark.session import java, known
@@ -108,6 +108,7 @@ class DatasetSource:
     def __post_init__(self) -> None:
         self.metadata = qualify(self.spark, self.metadata) if self.metadata is not None else None
         self._last: _LastFrame | None = None
+        self._is_listed_once = self.table is not None
         self._stores: dict[str, Store | None] = {}
 
     @property
@@ -149,7 +150,7 @@ class DatasetSource:
         """The current state of the dataset.
 
         The last DataFrame is reused if neither files nor settings have changed, since inferring the columns takes a
-        job.
+        job; for the folder of a stream's sink it is not, since Spark reads the sink's log once for each DataFrame.
         """
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
@@ -171,7 +172,8 @@ class DatasetSource:
         files = self._list_files(self.spark, frame, refresh=self.table is not None)
         is_table = bool(relation.table)  # its columns depend on its version
         columns = None if is_table else self._columns_of(files)
-        self._last = _LastFrame(frame, files, columns, settings, is_table) if self.table is None else None
+        self._is_listed_once = self.table is not None or has_sink_log(relation.root)
+        self._last = None if self._is_listed_once else _LastFrame(frame, files, columns, settings, is_table)
         return SourceState(self.spark, frame, relation, files, since)
 
     def _settings_of_now(self) -> int:
@@ -218,7 +220,7 @@ class DatasetSource:
 
     def relist(self, state: SourceState) -> SourceState:
         """The state with the current files, in the same session."""
-        if self.table is None and not state.relation.table and not any(map(is_glob, self.paths or ())):
+        if not (self._is_listed_once or state.relation.table or any(map(is_glob, self.paths or ()))):
             since = time.time()
             return replace(state, files=self._list_files(state.spark, state.frame), since=since)
         return self.current_state(state.spark)

@@ -89,7 +89,7 @@ class SupportedRelations {
         }
         Class location = files.location().getClass();
         if (location != InMemoryFileIndex.class && location != CatalogFileIndex.class
-                && location != GeoskipFileIndex.class) {
+                && location != GeoskipFileIndex.class && !isOfSink(location)) {
             return "left alone: its file index is a " + location.getName() + ", which may hold more than files";
         }
         String format = files.fileFormat().getClass().getName();
@@ -105,6 +105,12 @@ class SupportedRelations {
             }
         }
         return null;
+    }
+
+    /** True for the files that the log of a stream's sink names, listed once; its package differs between versions. */
+    private static boolean isOfSink(Class location) {
+        return location.getName().startsWith("org.apache.spark.sql.execution.streaming.")
+                && location.getName().endsWith(".MetadataLogFileIndex");
     }
 
     /** The reason why the dataset of a handle cannot be indexed, or null. */
