@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 import geoskip
 from geoskip import MinMax, Sort, ValueList
 from geoskip.errors import InvalidSpecificationError
+from geoskip.lifecycle.log import latest
 from tests.conftest import same_as_off
 
 pytestmark = pytest.mark.spark
@@ -46,6 +47,8 @@ def test_a_folder_that_a_stream_writes_is_indexed_as_its_log_names_the_files(spa
     run_stream(spark, write_files(source, 0, 20), sink, checkpoint)
     dataset = geoskip.dataset(spark, str(sink))
     dataset.create_index(MinMax("temp"), ValueList("city"))
+    header = latest(dataset.store).header
+    assert header.root == f"file:{sink}", "as for other folders, of which Spark gives the paths a scheme"
 
     def rows(condition: str) -> Any:
         return same_as_off(lambda: spark.read.parquet(str(sink)).where(condition))

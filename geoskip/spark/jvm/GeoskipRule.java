@@ -200,7 +200,7 @@ class GeoskipRule extends Rule {
     }
 
     /** The datasets from which a relation's file index reads. */
-    private List indexed(FileIndex location) { return MetadataLocator.datasets(ScalaInterop.list(location.rootPaths()), session); }
+    private List indexed(FileIndex location) { return MetadataLocator.datasets(ScalaInterop.rootPaths(location), session); }
 
     /** The file indexes of a plan in its order, or only those of supported relations. */
     private static List locations(LogicalPlan plan, boolean touched) {

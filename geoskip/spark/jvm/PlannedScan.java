@@ -150,7 +150,7 @@ class PlannedScan {
         return new Json().with("roots", ScalaInterop.roots(original)).with("condition", String.join(" AND ", members()))
                 .with("unsettled", unsettled).with("files", listed().size())
                 .with("bytes", ScalaInterop.length(listed()))
-                .with("datasets", MetadataLocator.datasets(ScalaInterop.list(original.rootPaths()), session))
+                .with("datasets", MetadataLocator.datasets(ScalaInterop.rootPaths(original), session))
                 .with("question", asked.text).with("folders", folders).toString();
     }
 

@@ -1,8 +1,12 @@
 package geoskip;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
 import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
@@ -145,10 +149,25 @@ public class ScalaInterop {
     /** The URIs of a file index's root paths. */
     static List roots(FileIndex index) {
         List roots = new ArrayList();
-        for (Object root : list(index.rootPaths())) {
+        for (Object root : rootPaths(index)) {
             roots.add(root.toString());
         }
         return roots;
+    }
+
+    /** The root paths of a file index, with schemes also where a stream's log lists the files. */
+    static List rootPaths(FileIndex index) {
+        List found = new ArrayList();
+        for (Object root : list(index.rootPaths())) {
+            Path path = (Path) root;
+            try {
+                found.add(path.toUri().getScheme() != null ? path
+                        : path.getFileSystem(SparkContext.getOrCreate().hadoopConfiguration()).makeQualified(path));
+            } catch (IOException failure) {
+                throw new UncheckedIOException(failure);
+            }
+        }
+        return found;
     }
 
     /** The root path of a file index as text; the first one, if there are several. */
