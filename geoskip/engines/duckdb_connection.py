@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -36,7 +35,6 @@ from geoskip.engines.duckdb_statement import (
     Run,
     functions_of,
     head_and_query,
-    literal,
     named_parameters,
     parquet_of,
     parse_query,
@@ -90,7 +88,7 @@ class NarrowedConnection:
         self._own = connection.cursor()
         self._files = ParquetFiles(self._run)
         self._names: dict[str, str] = {}
-        self._mark = f"registered with geoskip {uuid4()}"
+        self._made: dict[int, int] = {}
         self._refused: dict[str, InvalidSpecificationError] = {}
         self._report = Report(())
 
@@ -199,22 +197,22 @@ class NarrowedConnection:
         """The folders of the names that still mean the views that were made for them, or mean nothing now."""
 
         def is_ours(name: str) -> bool:
-            comment = facts.comment(name_in_from(name))
-            return name in self._refused if comment is None else comment.startswith(self._mark)
+            definition = facts.definition(name_in_from(name))
+            return name in self._refused if definition is None else hash(definition) in self._made
 
         return {name: folder for name, folder in self._names.items() if is_ours(name)}
 
     def _make_view(self, facts: SessionFacts, name: str, folder: str) -> None:
-        """Make the view of a folder, unless its comment, which a rollback restores, says that it is there."""
+        """Make the view of a folder, unless its definition, which a rollback restores, shows that it is there."""
         names = self._files.of_folder(folder)
         if not names:
             raise InvalidSpecificationError(f"there are no files in {folder}; give the folder of a Parquet dataset")
         call = self._files.reader(folder).text(names)
-        comment = f"{self._mark}: {hash(call)}"
-        if facts.comment(name_in_from(name)) == comment:
+        ref = name_in_from(name)
+        if self._made.get(hash(facts.definition(ref))) == hash(call):
             return
         self._session(f"CREATE OR REPLACE TEMP VIEW {quote_name(name)} AS SELECT * FROM {call}", [])
-        self._session(f"COMMENT ON VIEW temp.{quote_name(name)} IS {literal(comment)}", [])
+        self._made[hash(SessionFacts(self._session).definition(ref))] = hash(call)
 
     # ---- running
 
@@ -367,7 +365,7 @@ class _Statement:
     def _parquet(self, ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
         found = None if self.facts.is_named(ref) else parquet_of(ref, query, tokens)
         name = fold_case(ref.get("table_name", ""))
-        if found is None and name in self.names and self.facts.comment(ref) is not None:
+        if found is None and name in self.names and self.facts.definition(ref) is not None:
             start, stop = self._span_of(ref, query, tokens)
             alias = "" if ref.get("alias") else ref["table_name"]
             return self.files.reader(self.names[name], start, stop, alias)

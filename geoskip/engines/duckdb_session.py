@@ -29,23 +29,19 @@ class SessionFacts:
             self._cache[key] = self._session(query, [])
         return self._cache[key]
 
-    def comment(self, ref: Json) -> str | None:
-        """Return the comment on the view that an unqualified name means with certainty, None for others."""
-        row = self._view_row(ref)
-        return None if row is None else str(row[5] or "")
-
-    def view(self, ref: Json) -> str | None:
-        """Return the query of the view that an unqualified name means with certainty, None for others."""
-        row = self._view_row(ref)
-        found = None if row is None else _VIEW.fullmatch(row[3])
-        return found[1] if found else None
-
-    def _view_row(self, ref: Json) -> tuple[Any, ...] | None:
+    def definition(self, ref: Json) -> str | None:
+        """Return the CREATE VIEW of what an unqualified name means with certainty, None for others."""
         named = self._candidates(ref)
         temporary = [row for row in named if row[0] == "temp"]
         named = temporary or named
         is_certain = len(named) == 1 and named[0][3] is not None and (temporary or named[0][4])
-        return named[0] if is_certain else None
+        return str(named[0][3]) if is_certain else None
+
+    def view(self, ref: Json) -> str | None:
+        """Return the query of the view that an unqualified name means with certainty, None for others."""
+        definition = self.definition(ref)
+        found = None if definition is None else _VIEW.fullmatch(definition)
+        return found[1] if found else None
 
     def columns(self, ref: Json) -> list[str] | None:
         """Return the columns of the table that an unqualified name means, None for a view and for others."""
@@ -59,8 +55,8 @@ class SessionFacts:
         return [str(row[0]) for row in rows]
 
     def _tables(self) -> list[tuple[Any, ...]]:
-        """Database, schema, name, text of a view, True if in the current schema, and comment, of each."""
-        here = "database_name = current_database() AND schema_name = current_schema(), comment"
+        """Database, schema, name, text of a view, and True if in the current schema, of each."""
+        here = "database_name = current_database() AND schema_name = current_schema()"
         return self._query(
             "tables",
             f"SELECT database_name, schema_name, view_name, sql, {here} FROM duckdb_views() WHERE NOT internal "

@@ -195,6 +195,22 @@ def test_a_view_that_a_rollback_restored_is_brought_up_to_date(con: Any, folder:
         con.execute(end)
 
 
+def test_a_view_with_a_comment_of_the_user_is_brought_up_to_date(con: Any, folder: Path) -> None:
+    con.register_dataset("weather", folder)
+    con.execute("COMMENT ON VIEW weather IS 'of Oslo'")
+    pq.write_table(table(9), folder / "month=01" / "9.parquet")
+    assert con.execute("SELECT max(a) FROM weather").fetchall() == [(99,)]
+
+
+def test_a_view_renamed_to_a_registered_name_keeps_its_rows(con: Any, folder: Path) -> None:
+    con.register_dataset("weather", folder)
+    con.register_dataset("january", folder / "month=01")
+    rows = con.execute("SELECT count(*) FROM weather").fetchall()
+    con.execute("DROP VIEW january")
+    con.execute("ALTER VIEW weather RENAME TO january")
+    assert con.execute("SELECT count(*) FROM january").fetchall() == rows
+
+
 @pytest.fixture
 def delta(tmp_path: Path) -> Path:
     """A Delta table of four partitions with odd values, a column that came later, and two files replaced by DELETE."""
