@@ -145,6 +145,12 @@ class _JsonExpression:
         """Evaluate a literal, or a constant expression such as ``pl.date(2024, 1, 31)``, with polars."""
         import polars as pl
 
+        match node:  # most literals, which polars evaluates slowly
+            case {
+                "Literal": {"Dyn": {"Int": int() as value} | {"Float": float() as value}}
+                | {"Scalar": {"String": str() as value}}
+            } if not isinstance(value, int) or abs(value) < 1 << 63:
+                return constant_of(pa.scalar(value), self.builder)
         try:
             values = pl.select(pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")).to_series()
             scalar = values.to_arrow()[0]

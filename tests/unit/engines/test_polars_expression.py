@@ -245,3 +245,10 @@ def test_a_deep_expression_is_translated_or_kept() -> None:
     deeper = reduce(operator.or_, [F("a") == number for number in range(3000)])
     predicate, reasons = predicate_of_polars(deeper, TYPES)
     assert (type(predicate).__name__, len(reasons)) in (("Or", 0), ("Opaque", 1))
+
+
+def test_numbers_and_texts_are_not_evaluated_by_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    expression = (pl.col("i32") > 5) & (pl.col("f64") < 0.5) & (pl.col("s") == "a")
+    monkeypatch.setattr(pl, "select", None)
+    found, reasons = predicate_of_polars(expression, {"i32": "int", "f64": "double", "s": "string"}, {})
+    assert (str(found), reasons) == ("(i32 > 5 AND f64 < 0.5 AND s = 'a')", [])
