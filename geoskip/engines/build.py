@@ -177,7 +177,17 @@ class ParquetData:
         metadata: str | os.PathLike[str] | None,
         threads: int | None = None,
     ) -> ParquetData:
-        """The dataset of paths, with the arguments of :func:`build`."""
+        """The dataset of paths, as for :func:`build`.
+
+        Parameters
+        ----------
+        path
+            A folder, a file, a glob, or several of these.
+        store, metadata
+            The store of the metadata, or their folder; beside the data by default.
+        threads
+            The number of threads that read files.
+        """
         load_mappings()
         source = ParquetSource(ParquetPaths.of(path))
         own = metadata is None and store is None

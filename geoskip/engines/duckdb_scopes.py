@@ -84,7 +84,17 @@ class _Walk:
         self.of_ctes: set[int] = set()
 
     def query(self, node: Json, above: list[Json], ctes: frozenset[str]) -> list[TableScan]:
-        """The scans of one query node; conditions for its CTEs are known once its body was walked."""
+        """The scans of one query node; conditions for its CTEs are known once its body was walked.
+
+        Parameters
+        ----------
+        node
+            The node of DuckDB's parse tree.
+        above
+            Conditions that hold for every row of its result that matters.
+        ctes
+            The names of CTEs that it may read.
+        """
         own = _ctes(node)
         inner = ctes | {fold_case(entry["key"]) for entry in own}
         if node.get("type") == "SELECT_NODE":
@@ -114,7 +124,13 @@ class _Walk:
         return [scan for part in value.values() for scan in self.scans_below(part, ctes)]
 
     def select(self, node: Json, above: list[Json], ctes: frozenset[str]) -> list[TableScan]:
-        """The scans of a SELECT, each with the conditions that hold for every row of it that matters."""
+        """The scans of a SELECT, each with the conditions that hold for every row of it that matters.
+
+        Parameters
+        ----------
+        node, above, ctes
+            As for :meth:`query`.
+        """
         tables = list(_tables(node["from_table"]))
         self.of_ctes.update(id(ref) for ref in tables if ref["type"] == "BASE_TABLE" and self._cte(ref, ctes))
         passed = self._push_down(node, above, tables) if above else []

@@ -362,7 +362,17 @@ class _Question:
         return found
 
     def report(self, kept: Numbers, predicate: str, seconds: float) -> Scan:
-        """The report on this condition, whose text is ``predicate``."""
+        """The report on this condition.
+
+        Parameters
+        ----------
+        kept
+            The numbers of the kept files.
+        predicate
+            The text of the condition.
+        seconds
+            The duration of planning.
+        """
         names = self.found.unnameable
         return Scan(
             dataset=f"file:{os.path.join(self.found.root, self.found.below).rstrip('/')}",

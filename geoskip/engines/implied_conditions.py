@@ -337,7 +337,15 @@ class Builder:
         return EngineCondition(disjunction([condition.true, others]), disjunction([condition.false, others]))
 
     def null_safe(self, same: EngineCondition, left: object, right: object) -> EngineCondition:
-        """``left <=> right``, never null, given the condition ``left = right``; NaN equals NaN in it."""
+        """``left <=> right``, which is never null.
+
+        Parameters
+        ----------
+        same
+            The condition ``left = right``, in which NaN equals NaN.
+        left, right
+            The operands, of which only columns may be null.
+        """
         match left, right:
             case Column(), Constant("null"):
                 return self.is_null(left)

@@ -59,7 +59,14 @@ _FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz"
 def reason_unusable(found: FolderListing, header: Header, entry: IndexEntry, named: Predicate) -> str | None:
     """The reason why an index does not support a condition on a listing without Spark, or None.
 
-    ``named`` is the condition with the column names of the metadata.
+    Parameters
+    ----------
+    found
+        The listing.
+    header, entry
+        The header of the metadata, and the index in it.
+    named
+        The condition with the column names of the metadata.
     """
     why = current().quarantine.get(name_of(entry.name, header.root))
     why = why or reason_unusable_here(found.root, header, entry, found.columns)
