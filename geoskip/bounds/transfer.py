@@ -4,8 +4,8 @@ Results of +, -, * and / lie between corners, those of periodic functions within
 to be monotone are evaluated at the ends (:mod:`geoskip.bounds.monotone`). A unit (a file, a segment, a box) is unknown
 if an operand may be outside of a function's domain, since its rows may overflow, throw or become NULL. Functions of
 local time are not monotone where clocks are set back; :mod:`geoskip.bounds.time_zones` computes their least and
-greatest results. Casts of strings to dates and times are bounded by the strings' common prefix
-(:mod:`geoskip.bounds.text_dates`); other casts from strings, and casts to strings, have no transfer function.
+greatest results. Of casts from or to strings only those to dates and times have one
+(:mod:`geoskip.bounds.text_dates`).
 """
 
 from __future__ import annotations
@@ -152,14 +152,7 @@ def _corners(sign: str, kind: SqlType, left: Predicate, right: Predicate) -> Tra
 def _square(node: Call, kind: SqlType) -> Transfer | None:
     """Return the transfer of a value times itself, which is never negative."""
     found = _corners("*", kind, *node.args)
-    if found is None:
-        return None
-
-    def take(one: Interval, _: Interval) -> Interval:
-        size = absolute(kind, one)
-        return corners("*", kind, size, size)
-
-    return replace(found, take=take)
+    return found and replace(found, take=lambda one, _: corners("*", kind, *[absolute(kind, one)] * 2))
 
 
 def _negation(node: Call) -> Transfer | None:
@@ -183,11 +176,7 @@ def _power(node: Call) -> Transfer | None:
                 return Transfer((child,), square, is_constant=True, is_total=True)
             take, double = evaluate_ends(node, child, "double"), sql_type("double")
             return Transfer(
-                (child,),
-                lambda interval: take(absolute(double, interval)),
-                is_constant=True,
-                is_partial=True,
-                asks_engine=True,
+                (child,), lambda x: take(absolute(double, x)), is_constant=True, is_partial=True, asks_engine=True
             )
     return None
 
@@ -290,11 +279,11 @@ def _time_between(node: Call) -> Transfer | None:
         return Transfer(node.args, lambda end, start: corners("-", kind, end, start))
     if types != {"timestamp"} or not zone:
         return None
-    return Transfer(
-        node.args,
-        lambda end, start: corners("-", kind, local_times(end, zone), local_times(start, zone)),
-        asks_engine=True,
-    )
+
+    def take(*times: Interval) -> Interval:
+        return corners("-", kind, *(local_times(each, zone) for each in times))
+
+    return Transfer(node.args, take, asks_engine=True)
 
 
 def _of_date(parts: Parts, least: int, most: int) -> Rule:
@@ -317,13 +306,12 @@ def _of_time(length: int, unit: int) -> Rule:
             return Transfer(node.args[:1], lambda times: periodic(times, "timestamp_ntz", parts, 0, most))
         if node.args[0].type != "timestamp" or len(node.flags) != 1:
             return None
-        zone = node.flags[0]
-        plain = zone in NO_OFFSET
-        return Transfer(
-            node.args[:1],
-            lambda times: periodic(times if plain else local_times(times, zone), "timestamp", parts, 0, most),
-            asks_engine=not plain,
-        )
+        zone, plain = node.flags[0], node.flags[0] in NO_OFFSET
+
+        def take(times: Interval) -> Interval:
+            return periodic(times if plain else local_times(times, zone), "timestamp", parts, 0, most)
+
+        return Transfer(node.args[:1], take, asks_engine=not plain)
 
     return rule
 
@@ -381,11 +369,9 @@ def _monotone_call(node: Call) -> Transfer | None:
 
 def _cast(node: Cast) -> Transfer | None:
     source, target = node.child.type or node.source, node.type
-    if source == "string" and target in ("date", "timestamp", "timestamp_ntz"):
-        return Transfer((node.child,), partial(cast_texts, target=target), is_partial=True, of_texts=True)
-    take = _cast_by_numpy(source, target)
-    if take is not None:
-        return Transfer((node.child,), take)
+    is_text = source == "string"
+    if (take := _cast_by_numpy(source, target)) is not None:
+        return Transfer((node.child,), take, is_partial=is_text, of_texts=is_text)
     monotone = is_monotone_cast(node, source)
     clocks = None if monotone else local(node, source)
     if not monotone and clocks is None:
@@ -396,7 +382,7 @@ def _cast(node: Cast) -> Transfer | None:
     return Transfer((node.child,), take, asks_engine=True)
 
 
-def _cast_by_numpy(source: str | None, target: str) -> Callable[[Interval], Interval] | None:
+def _cast_by_numpy(source: str | None, target: str) -> Callable[..., Interval] | None:
     """Return a cast that NumPy computes exactly as Spark does, by its types; else None."""
     narrow, wide = sql_type(source), sql_type(target)
     if source == target:
@@ -414,6 +400,8 @@ def _cast_by_numpy(source: str | None, target: str) -> Callable[[Interval], Inte
             return lambda days: affine(of_kind(days, "date"), MICROSECONDS_PER_DAY, kind="timestamp_ntz")
         case ("timestamp_ntz", "date"):
             return whole_days
+        case ("string", "date" | "timestamp" | "timestamp_ntz"):
+            return partial(cast_texts, target=target)
     return None
 
 
