@@ -132,7 +132,7 @@ def leaves(draw: Any) -> str:
     literals = st.sampled_from(OF[name])
     many = st.lists(literals, min_size=1, max_size=3)
     column = draw(st.sampled_from(CASTS)).format(name)
-    match draw(st.integers(0, 13)):
+    match draw(st.integers(0, 23)):
         case 0:
             return f"{column} IS {draw(st.sampled_from(['NULL', 'NOT NULL']))}"
         case 1 | 2:
@@ -166,8 +166,7 @@ CONDITIONS = st.recursive(
         inner.map("NOT ({})".format),
         st.tuples(inner, inner).map(lambda pair: f"({pair[0]}) AND ({pair[1]})"),
         st.tuples(inner, inner).map(lambda pair: f"({pair[0]}) OR ({pair[1]})"),
-        inner.map("({}) IS NOT TRUE".format),
-        inner.map("({}) = FALSE".format),
+        st.tuples(inner, st.sampled_from(["IS NOT TRUE", "= FALSE"])).map(lambda pair: f"({pair[0]}) {pair[1]}"),
     ),
     max_leaves=3,
 )
