@@ -200,7 +200,7 @@ def check_keys(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
 
 def files_without_metadata(snapshot: Snapshot | None, data: BuildAccess) -> list[Key]:
     """Files without metadata; empty if there is no index."""
-    return left_over(snapshot, BuiltSummaries(data)) if snapshot is not None and snapshot.header.entries else []
+    return _remaining_work(snapshot, BuiltSummaries(data))[1]
 
 
 def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapshot | None = None) -> T:
@@ -388,17 +388,21 @@ def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) 
         return
     store, build = data.store, BuiltSummaries(data)
     build.tried |= {(row.path, row.size, row.mtime) for row in data.built.rows}
-
-    def remaining(found: Snapshot | None) -> tuple[list[Key], Sequence[IndexEntry]]:
-        entries = found.header.entries if found is not None else ()
-        return (left_over(found, build, closely=False) if found is not None and entries else [], entries)
-
     for _ in range(_PASSES if committed is not None else 0):
-        left, entries = with_latest(store, remaining)
+        entries, left = with_latest(store, lambda found: _remaining_work(found, build, closely=False))
         missing = [key for key in left if key[0] not in data.built.excluded]
         if not missing or data.changed_indexes(entries):
             return
         perform(store, Verb.REFRESH, RefreshPlan(BuiltSummaries(data)), parameters={"catches up": len(missing)}, by=by)
+
+
+def _remaining_work(
+    snapshot: Snapshot | None, build: BuiltSummaries, *, closely: bool = True
+) -> tuple[Sequence[IndexEntry], list[Key]]:
+    """Indexes in use, and files without metadata."""
+    if snapshot is None or not snapshot.header.entries:
+        return (), []
+    return snapshot.header.entries, left_over(snapshot, build, closely=closely)
 
 
 def check_unchanged(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
