@@ -139,9 +139,7 @@ class FormattedTime:
 
     def comparison(self, op: str, text: str) -> Predicate | None:
         """The condition on the time that its text compares with another text; None if unknown."""
-        plain = self._plain(text)
-        found = None if plain is None else stretch_of(plain)
-        if plain is None or found is None:
+        if (found := self._stretch(text)) is None:
             return None
         start, end = found
         if len(text) < len(self.form):  # the text of any time in this stretch is longer, and greater
@@ -159,9 +157,13 @@ class FormattedTime:
 
     def starts_with(self, text: str) -> Predicate | None:
         """The condition on the time that its text begins with another one; None if unknown."""
-        plain = self._plain(text)
-        found = None if plain is None else stretch_of(plain)
+        found = self._stretch(text)
         return None if found is None else self._within(*found)
+
+    def _stretch(self, text: str) -> tuple[int, int] | None:
+        """The stretch of the times whose texts begin with a text in this form; None if unknown."""
+        plain = self._plain(text)
+        return None if plain is None else stretch_of(plain)
 
     def _plain(self, text: str) -> str | None:
         """A text in the form of the time, or the begin of one, as one in the form of a cast; else None.
