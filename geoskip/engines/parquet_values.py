@@ -109,7 +109,7 @@ def _check_int96(file: pq.ParquetFile, opened: pa.NativeFile, indexes: Sequence[
     that by 616 nanoseconds, unless the file has times in nanoseconds; these are after 1677, so that wrong ones lie
     between 2262 and 2554.
     """
-    paths = [leaf.path for leaf in _int96_leaves(file) if not leaf.max_repetition_level]
+    paths = [leaf.path for leaf in int96_leaves(file.schema) if not leaf.max_repetition_level]
     if not paths:
         return
     vertices = [vertex for index in indexes for expression in index.bound for vertex in walk(expression)]
@@ -126,9 +126,9 @@ def _check_int96(file: pq.ParquetFile, opened: pa.NativeFile, indexes: Sequence[
             raise NeedsSpark("it has times as INT96 that Arrow may read as others")
 
 
-def _int96_leaves(file: pq.ParquetFile) -> list[Any]:
+def int96_leaves(schema: pq.ParquetSchema) -> list[Any]:
     """The columns and nested fields with the physical type INT96."""
-    leaves = (file.schema.column(number) for number in range(len(file.schema)))
+    leaves = (schema.column(number) for number in range(len(schema)))
     return [leaf for leaf in leaves if leaf.physical_type == "INT96"]
 
 
@@ -156,7 +156,7 @@ class _ExpressionValues:
     def __init__(self, file: pq.ParquetFile, case_sensitive: bool) -> None:
         self.file, self.case_sensitive = file, case_sensitive
         self.schema: pa.Schema = file.schema_arrow
-        self.int96 = {leaf.path for leaf in _int96_leaves(file)}
+        self.int96 = {leaf.path for leaf in int96_leaves(file.schema)}
 
     def tables(self, expressions: Sequence[Predicate]) -> Iterator[pa.Table]:
         """Tables of several row groups each, with the columns that the expressions need."""

@@ -32,6 +32,7 @@ from geoskip.engines.folder_listing import (
     refuse_unlike,
     table_format,
 )
+from geoskip.engines.parquet_values import int96_leaves
 from geoskip.engines.scan_reports import remember
 from geoskip.engines.usable_indexes import tested_for_null
 from geoskip.errors import GeoskipError, InvalidSpecificationError
@@ -268,10 +269,9 @@ def _keep_int96(kept: KeptFiles, more: KeptFiles) -> None:
 def _holds_int96(file: File) -> bool:
     """Test the columns of a file, True for one that cannot be read."""
     try:
-        schema = pq.read_metadata(file.path).schema
+        return bool(int96_leaves(pq.read_metadata(file.path).schema))
     except (OSError, pa.ArrowException):
         return True
-    return any(schema.column(number).physical_type == "INT96" for number in range(len(schema)))
 
 
 def agreed_columns(
