@@ -16,9 +16,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from geoskip.engines.folder_listing import FOLDER
 from geoskip.engines.index_texts import TextBinder
-from geoskip.engines.matched_snapshot import check_store
+from geoskip.engines.matched_snapshot import store_of
 from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, state_of
 from geoskip.engines.parquet_dataset import types_of as types_of_columns
 from geoskip.engines.parquet_values import read_values
@@ -58,7 +57,6 @@ from geoskip.sources.settings import PARQUET, SETTINGS_OF
 from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
-from geoskip.stores.parquet import ParquetStore
 from geoskip.types import sql_type
 
 _ENGINE = f"pyarrow {pa.__version__}"
@@ -137,24 +135,6 @@ def build(
     return report_on(data, started)
 
 
-def _store_of(source: ParquetSource, store: Store | None, metadata: str | os.PathLike[str] | None) -> Store:
-    """The store of a dataset's metadata: the given one, that of a folder, or that beside the data."""
-    check_store(store, metadata)
-    if store is not None:
-        return store
-    if metadata is None:
-        if source.root == "file:/":
-            raise InvalidSpecificationError(
-                f"the paths of {source.name} share no folder but /; say where to keep the metadata: metadata='folder'"
-            )
-        return ParquetStore(os.path.join(source.paths.root, FOLDER))
-    text = os.fspath(metadata)
-    folder = local_path(text) if text.startswith("file:") else text
-    if folder is None or "://" in folder:
-        raise NeedsSparkError(f"metadata= is a local folder without Spark, got {text!r}; or give store=")
-    return ParquetStore(os.path.abspath(os.path.expanduser(folder)))
-
-
 class ParquetData:
     """Files of a dataset, listed anew for each listing after the first, and read by threads."""
 
@@ -191,7 +171,12 @@ class ParquetData:
         load_mappings()
         source = ParquetSource(ParquetPaths.of(path))
         own = metadata is None and store is None
-        return cls(source, _store_of(source, store, metadata), own, threads or min(32, os.cpu_count() or 1))
+        if own and source.root == "file:/":
+            raise InvalidSpecificationError(
+                f"the paths of {source.name} share no folder but /; say where to keep the metadata: metadata='folder'"
+            )
+        found = store_of(source.paths.root, store, metadata)
+        return cls(source, found, own, threads or min(32, os.cpu_count() or 1))
 
     def has_own_folder(self) -> bool:
         """Test whether the metadata are beside the data, in the dataset's own folder."""

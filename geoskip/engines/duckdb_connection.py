@@ -46,6 +46,7 @@ from geoskip.engines.duckdb_statement import (
 )
 from geoskip.engines.extras import require_package
 from geoskip.engines.folder_listing import locate
+from geoskip.engines.matched_snapshot import store_of
 from geoskip.engines.sql_text import predicate_of_sql
 from geoskip.engines.time_texts import is_utc
 from geoskip.errors import GeoskipError, InvalidSpecificationError
@@ -153,7 +154,7 @@ class NarrowedConnection:
         root, below = locate(path)
         folder = os.path.join(root, below).rstrip("/")
         if store is not None or metadata is not None:
-            self._files.datasets[folder] = (store, metadata)
+            self._files.datasets[folder] = store_of(root, store, metadata)
         self._files.listings.clear()
         self._make_view(SessionFacts(self._session), name, folder)
         self._names[fold_case(name)] = folder

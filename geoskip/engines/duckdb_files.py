@@ -55,8 +55,8 @@ class ParquetFiles:
     """The files of readers, asked through one connection."""
 
     run: Run
-    datasets: dict[str, tuple[Store | None, str | None]] = field(default_factory=dict)
-    """The store and the metadata folder of datasets by their folder, where they are not beside the data."""
+    datasets: dict[str, Store] = field(default_factory=dict)
+    """The stores of datasets by their folder, where the metadata are not beside the data."""
     own_functions: frozenset[str] = frozenset()
     """Functions that were registered in the database, by which its ``ST_`` names mean the shapely-backed ones."""
     matched: dict[Any, list[str]] = field(default_factory=dict)
@@ -235,9 +235,8 @@ class ParquetFiles:
     def _answers(self, names: Sequence[str], predicate: Predicate, given: str) -> tuple[list[KeptFiles], list[str]]:
         """The answers of the datasets in which the files lie, or of the one that was ``given``, and reasons."""
         if given:
-            store, metadata = self.datasets.get(given, (None, None))
             found = self._listing(*locate(given))
-            return [files(given, predicate, store=store, metadata=metadata, listing=found)], []
+            return [files(given, predicate, store=self.datasets.get(given), listing=found)], []
         answers: dict[str, KeptFiles] = {}
         tables: dict[str, str] = {}
         for folder in dict.fromkeys(_absolute(name).rpartition("/")[0] for name in names):
@@ -249,8 +248,7 @@ class ParquetFiles:
                 if (kind := table_format(root)) is not None:
                     tables[root] = kind
                     continue
-                store, metadata = self.datasets.get(root, (None, None))
-                answers[root] = files(root, predicate, store=store, metadata=metadata, listing=self._listing(root))
+                answers[root] = files(root, predicate, store=self.datasets.get(root), listing=self._listing(root))
             except DatasetNotFoundError:  # gone since: DuckDB says so
                 continue
         return list(answers.values()), [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 FOLDER = "_geoskip"
 _TOKENS = itertools.count(1)
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _THREADS = 8
 _DEEPEST = 64
 """Maximum depth of folders, since symbolic links may form cycles."""
@@ -127,12 +129,12 @@ def locate(path: str | os.PathLike[str]) -> tuple[str, str]:
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str) or not text:
         raise InvalidSpecificationError(f"a path of a dataset is a text, got {path!r}")
-    if "://" in text and not text.startswith("file:"):
+    found = absolute_path(text)
+    if found is None:
         raise InvalidSpecificationError(
             f"{text} is not a local path: without Spark geoskip reads local and mounted folders; mount it, or copy "
             "its files and metadata"
         )
-    found = os.path.abspath((local_path(text) if text.startswith("file:") else None) or os.path.expanduser(text))
     if not os.path.exists(found):
         is_pattern = any(sign in text for sign in "*?[{")
         hint = "; name the folder, and let the condition choose the files" if is_pattern else near_path(found)
@@ -145,6 +147,16 @@ def locate(path: str | os.PathLike[str]) -> tuple[str, str]:
             break
         folder = os.path.dirname(folder)
     return (found, "") if os.path.isdir(found) else (os.path.dirname(found), os.path.basename(found))
+
+
+def absolute_path(text: str) -> str | None:
+    """Absolute path of a local file or folder, given as a path or URI; None for other file systems.
+
+    >>> absolute_path("/data/../m"), absolute_path("file:///data/a b"), absolute_path("s3://bucket/m")
+    ('/m', '/data/a b', None)
+    """
+    path = local_path(text) if text.startswith("file:") else text
+    return None if path is None or _URI.match(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def table_format(folder: str) -> str | None:

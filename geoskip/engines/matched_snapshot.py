@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.engines.folder_listing import FOLDER, FolderListing, table_format
-from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.engines.folder_listing import FOLDER, FolderListing, absolute_path, table_format
+from geoskip.errors import InvalidSpecificationError, MetadataError, NeedsSparkError
 from geoskip.lifecycle.log import reason_unreadable
 from geoskip.metadata import Snapshot
 from geoskip.report import unindexed_at_last
 from geoskip.stores.base import Store
-from geoskip.stores.log_files import local_path
 from geoskip.stores.parquet import ParquetStore
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -45,8 +44,10 @@ def store_of(root: str, store: Store | None, metadata: str | os.PathLike[str] | 
     check_store(store, metadata)
     if store is not None:
         return store
-    folder = os.path.join(root, FOLDER) if metadata is None else local_path(os.fspath(metadata)) or str(metadata)
-    return _store_in(os.path.abspath(folder))
+    folder = absolute_path(os.path.join(root, FOLDER) if metadata is None else os.fspath(metadata))
+    if folder is None:
+        raise NeedsSparkError(f"metadata= is a local folder without Spark, got {str(metadata)!r}; or give store=")
+    return _store_in(folder)
 
 
 @lru_cache(_MOST_STORES)

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoskip.engines.folder_listing import is_hidden, list_folder, locate, table_format
+from geoskip.engines.folder_listing import absolute_path, is_hidden, list_folder, locate, table_format
 from geoskip.engines.usable_indexes import schema_types
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
 from geoskip.metadata import Header
@@ -97,13 +97,13 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if not isinstance(text, str):
         raise InvalidSpecificationError(f"a path of a dataset is a text, got {path!r}")
-    local = local_path(text) if text.startswith("file:") else text
-    if local is None or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", local):
+    found = absolute_path(text)
+    if found is None:
         raise NeedsSparkError(
             f"{text} is not a local path: geoskip.build() reads local and mounted folders; mount it, or build with "
             "geoskip.dataset(spark, path)"
         )
-    return os.path.abspath(os.path.expanduser(local))
+    return found
 
 
 def _expand_glob(glob: str) -> list[str]:

@@ -112,6 +112,13 @@ def test_several_indexes_are_a_list_or_arguments(folder: Path) -> None:
     assert geoskip.build(folder, iter([Hybrid("n"), BloomFilter("n")])).indexes[2:] == ("hybrid(n)", "bloomfilter(n)")
 
 
+def test_the_metadata_of_a_home_folder_are_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    geoskip.build(folder, MinMax("n"), metadata="~/kept")
+    assert (tmp_path / "kept" / "_identity.json").exists()
+    assert list(geoskip.files(folder, "n > 1000000", metadata="~/kept")) == []
+
+
 def test_arguments_that_make_no_sense(folder: Path) -> None:
     for options, message in (
         ({"mode": "fast"}, r"build\(mode=\) takes 'incremental', 'full', 'quick', got 'fast'"),

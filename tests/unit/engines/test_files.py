@@ -329,6 +329,8 @@ def test_wrong_arguments_are_errors(folder: Path) -> None:
         geoskip.files(folder, 7)
     with pytest.raises(InvalidSpecificationError, match="store= or metadata="):
         geoskip.files(folder, store=ParquetStore(folder / "_geoskip"), metadata="x")
+    with pytest.raises(InvalidSpecificationError, match="metadata= is a local folder without Spark, got 's3://b/m'"):
+        geoskip.files(folder, metadata="s3://b/m")
 
 
 @pytest.mark.slow
