@@ -292,8 +292,29 @@ def _doubles(values: pa.Array) -> NDArray[np.float64]:
 
 def _shares(summaries: pa.Array, size: int) -> pa.Array:
     """Split the stored bytes of an index among the files by the size of their summaries in memory."""
-    sizes = [summaries.slice(row, 1).nbytes if summaries[row].is_valid else 0 for row in range(len(summaries))]
-    weights = np.cumsum(sizes, dtype=np.float64)
+    weights = np.cumsum(_value_bytes(summaries))
     if not len(weights) or not weights[-1]:
         return pa.array(np.zeros(len(summaries), dtype=np.int64))
     return pa.array(np.diff(np.floor(weights / weights[-1] * size), prepend=0).astype(np.int64))
+
+
+def _value_bytes(values: pa.Array) -> NDArray[np.float64]:
+    """Bytes of each value in memory, without marks of nulls and offsets; 0 for null.
+
+    >>> _value_bytes(pa.array([{"n": 1, "texts": ["ab", "c"]}, {"n": None, "texts": []}, None]))
+    array([11.,  0.,  0.])
+    """
+    kind = values.type
+    if pa.types.is_struct(kind):
+        found = np.sum([_value_bytes(field) for field in values.flatten()], axis=0)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        inside = [values.keys, values.items] if pa.types.is_map(kind) else [values.values]
+        sums = np.append(0.0, np.cumsum(np.sum(list(map(_value_bytes, inside)), axis=0)))
+        found = np.diff(sums[np.asarray(values.offsets)])
+    elif pa.types.is_null(kind):
+        found = np.zeros(len(values))
+    elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        found = np.full(len(values), kind.bit_width / 8)
+    else:
+        found = np.asarray(pc.binary_length(values).fill_null(0), dtype=np.float64)
+    return np.where(np.asarray(values.is_valid()), found, 0.0)
