@@ -109,11 +109,14 @@ class _PolarsDataset:
         return self._scan(sample, None).collect_schema()
 
     def _scan(self, paths: Sequence[str], schema: Any) -> Any:
-        """Scan files with polars; partition columns have the types of the schema, or inferred ones without it."""
-        hive = None
-        if schema is not None and self.partitions:
-            hive = dict.fromkeys(self.above, self.pl.String) | {name: schema[name] for name in self.partitions}
-        frame = self.pl.scan_parquet(paths, glob=False, hive_partitioning=bool(self.partitions), hive_schema=hive)
+        """Scan files with polars; the columns are those of the schema, or without it those of the first file."""
+        types: dict[str, Any] = {}
+        if schema is not None:
+            types["schema"] = {name: kind for name, kind in schema.items() if name not in self.partitions}
+            if self.partitions:
+                hive = {name: schema[name] for name in self.partitions}
+                types["hive_schema"] = dict.fromkeys(self.above, self.pl.String) | hive
+        frame = self.pl.scan_parquet(paths, glob=False, hive_partitioning=bool(self.partitions), **types)
         return frame.drop(self.above) if self.above else frame
 
     def frame(self, kept: KeptFiles) -> Any:
