@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.clauses import KEEP_NONE, Mask
-from geoskip.engines.folder_listing import FolderListing, list_files, locate
+from geoskip.engines.folder_listing import FolderListing, list_files, locate, path_keys
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
 from geoskip.engines.sql_text import predicate_of_sql
 from geoskip.engines.time_texts import is_utc, zone_of
 from geoskip.engines.usable_indexes import reason_unusable, schema_types, types_of_schema, without_old_times
-from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.errors import InvalidSpecificationError, MetadataError, UnknownColumnError
 from geoskip.lifecycle.log import reason_unreadable
 from geoskip.metadata import IndexEntry, Snapshot, empty_snapshot
 from geoskip.planner import Decision, clause_for, decide
@@ -156,7 +156,13 @@ def files(
     is_complete = snapshot is not None or found.table_types is not None
     columns = {**(types if is_complete else _types_in_a_file(found)), **partitions.types}
     names = tuple(columns) if is_complete else None
-    predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
+    try:
+        predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
+    except UnknownColumnError:
+        more = _names_without_types(found)
+        if names is None or more.issubset(names):
+            raise
+        predicate = _predicate(where, columns, dialect, time_zone, (*names, *more.difference(names)), reasons)
     used = without_old_times(predicate)
 
     def ask(snapshot: Snapshot | None, is_readable: bool, reasons: list[str]) -> tuple[_Question, Numbers, KeptFiles]:
@@ -220,6 +226,15 @@ def _types_in_a_file(found: FolderListing) -> dict[str, str]:
             with pq.ParquetFile(os.path.join(found.root, found.path[0].as_py())) as file:
                 return types_of_schema(spark_schema(file))
     return {}
+
+
+def _names_without_types(found: FolderListing) -> set[str]:
+    """Names of columns that Spark does not read, by their types, or because folders differ."""
+    names = {key for path in found.path.to_pylist() if "=" in path for key in path_keys(os.path.dirname(path))}
+    with suppress(OSError, pa.ArrowException):
+        if found.table_types is None and len(found.path):
+            names.update(pq.read_schema(os.path.join(found.root, found.path[0].as_py())).names)
+    return names
 
 
 def _types(found: FolderListing, snapshot: Snapshot | None) -> Mapping[str, str | None]:

@@ -158,6 +158,15 @@ def test_a_column_that_there_is_not_is_named_in_every_kind_of_condition(folder: 
         geoskip.files(folder, pc.field("MONTH") > 3)  # Arrow and polars tell cases apart
 
 
+def test_columns_that_spark_does_not_read_may_be_named(tmp_path: Path) -> None:
+    at = pa.array([1], pa.timestamp("ns"))
+    write_indexed(tmp_path, {f"p=1/{n}": pa.table({"a": [n], "at": at}) for n in (0, 1)}, {"a": "bigint"}, INDEXES[:1])
+    write_files(tmp_path, {"q=2/2": pa.table({"a": [2]})})  # of which Spark reads no partitions
+    for where in ("a > 0 AND at IS NOT NULL AND q = 2", (pc.field("a") > 0) & ~pc.field("at").is_null(),
+                  (pl.col("a") > 0) & (pl.col("p") == 1)):  # fmt: skip
+        assert names(geoskip.files(tmp_path, where)) == "12"
+
+
 def test_damaged_metadata_keep_every_file(folder: Path) -> None:
     for part in (folder / "_geoskip/_parts").iterdir():
         part.write_bytes(b"PAR1")

@@ -146,7 +146,9 @@ def test_files_are_listed_when_the_frame_is_collected(tmp_path: Path) -> None:
 
 def test_columns_are_those_of_the_first_file_even_if_it_is_skipped(tmp_path: Path) -> None:
     tables = [pa.table({"a": [n], "b": ["x"]}) if n != 1 else pa.table({"a": [n]}) for n in range(3)]
-    write_indexed(tmp_path, {f"{n}.parquet": each for n, each in enumerate(tables)}, {"a": "bigint"}, [geoskip.MinMax("a")])
+    write_indexed(
+        tmp_path, {f"{n}.parquet": each for n, each in enumerate(tables)}, {"a": "bigint"}, [geoskip.MinMax("a")]
+    )
     where = F("a") > 0
     for frame in (geoskip.scan_polars(tmp_path), geoskip.scan_polars(tmp_path, where)):
         assert frame.filter(where).select("a").collect()["a"].to_list() == [1, 2]
