@@ -40,7 +40,12 @@ _LAST_NANOSECOND = (1 << 63) // 1000
 
 
 class NeedsSpark(Exception):
-    """Only Spark can read the values of a file; the message is the reason."""
+    """Only Spark can read the values of a file; the message is the reason.
+
+    ``expression`` is the indexed expression that needs Spark, or None if the file as a whole does.
+    """
+
+    expression: Predicate | None = None
 
 
 class _FunctionFailed(Exception):
@@ -74,9 +79,7 @@ def read_values(uri: str, local: str, indexes: Sequence[Index], case_sensitive: 
             left = [index for index in left if index not in failed]
             continue
         except NeedsSpark as error:
-            return FileResult(
-                uri, problem=f"it needs Spark: {error}; refresh_index() of a session indexes what Spark reads so"
-            )
+            return FileResult(uri, problem=_spark_only(error, left))
         except Exception as error:
             if is_encrypted(local):
                 return FileResult(uri, problem="it is encrypted, and only Spark has the keys")
@@ -84,6 +87,16 @@ def read_values(uri: str, local: str, indexes: Sequence[Index], case_sensitive: 
         result.failures |= failures
         result.summaries |= dict.fromkeys(failures)
         return result
+
+
+def _spark_only(error: NeedsSpark, indexes: Sequence[Index]) -> str:
+    """Reason why a file has no metadata, with the indexes that need Spark if the others do not."""
+    why, out = f"it needs Spark: {error}", "refresh_index() of a session indexes what Spark reads so"
+    names = [str(index) for index in indexes if error.expression in index.bound]
+    if names and len(names) < len(indexes):
+        why = f"it needs Spark for {' and '.join(names)}: {error}"
+        out += f", or build without {'this index' if len(names) == 1 else 'these indexes'}"
+    return f"{why}; {out}"
 
 
 def _summarise_file(uri: str, local: str, indexes: Sequence[Index], case_sensitive: bool) -> FileResult:
@@ -146,7 +159,7 @@ def _gather(file: pq.ParquetFile, indexes: Sequence[Index], case_sensitive: bool
     gatherer = ValueGatherer([(index, tuple(map(expressions.index, index.bound))) for index in indexes])
     values = _ExpressionValues(file, case_sensitive)
     for table in values.tables(expressions):
-        gatherer.add([values.of(expression, table) for expression in expressions], table.num_rows)
+        gatherer.add([values.of_index(expression, table) for expression in expressions], table.num_rows)
     return gatherer
 
 
@@ -181,6 +194,14 @@ class _ExpressionValues:
         if len(found) > 1:
             raise NeedsSpark(f"it has several columns called {name}")
         return found[0] if found else None
+
+    def of_index(self, expression: Predicate, table: pa.Table) -> pa.Array:
+        """Values of an indexed expression for the rows of a table."""
+        try:
+            return self.of(expression, table)
+        except NeedsSpark as error:
+            error.expression = expression
+            raise
 
     def of(self, expression: Predicate, table: pa.Table) -> pa.Array:
         """Values of an expression for the rows of a table."""

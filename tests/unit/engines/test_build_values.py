@@ -88,6 +88,13 @@ def test_other_types_are_left_to_spark(tmp_path: Path, ours: Any, theirs: Any) -
     assert "it needs Spark: its n is" in report.excluded["b.parquet"]
 
 
+def test_the_index_that_leaves_a_file_to_spark_is_named(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.parquet": pa.table({"n": [1], "s": ["x"]}), "b.parquet": pa.table({"n": [1], "s": [1]})})
+    report = geoskip.build(tmp_path, [MinMax("n"), MinMax("s"), ValueList("s")])
+    why = "it needs Spark for minmax(s) and valuelist(s): its s is int64, the dataset has string; refresh_index() of a "
+    assert report.excluded == {"b.parquet": f"{why}session indexes what Spark reads so, or build without these indexes"}
+
+
 def test_columns_that_differ_by_case_are_left_to_spark(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.parquet": pa.table({"n": [1]}), "b.parquet": pa.table({"n": [1], "N": [2]})})
     assert "several columns called n" in geoskip.build(tmp_path, [MinMax("n")]).excluded["b.parquet"]
