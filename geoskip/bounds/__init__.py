@@ -12,7 +12,7 @@ here           intervals of an expression from those of the columns
 ``arithmetic`` sums, products and curves of intervals
 ``monotone``   monotone functions, evaluated at both ends by Spark
 ``time_zones`` functions of local time, parts of dates, remainders
-``text_dates`` dates and times that are cast from strings
+``casts``      casts of NumPy, dates and times in strings
 ``sort_keys``  comparisons with literals as integers; the ends of LIKE
 ============== ============================================================
 

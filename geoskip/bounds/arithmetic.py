@@ -311,24 +311,6 @@ def clamp(interval: Interval, end: float, *, above: bool) -> Interval:
     return Interval("real", np.where(nan, np.minimum(low, end), low), np.where(nan, end, high))
 
 
-def round_reals(interval: Interval, target: str) -> Interval:
-    """Convert doubles and floats to one of these types."""
-    of_kind(interval, "real")
-    if target == "double":
-        return interval
-    with np.errstate(over="ignore"):
-        low, high = (end.astype(np.float32).astype(np.float64) for end in (interval.low, interval.high))
-    return Interval("real", low, high, nan=interval.nan)
-
-
-def whole_days(interval: Interval) -> Interval:
-    """Return the dates of timestamps without a zone."""
-    of_kind(interval, "timestamp_ntz")
-    keep = interval.keys().unknown | (interval.low > interval.high)
-    low, high = (np.where(keep, end, end // MICROSECONDS_PER_DAY) for end in (interval.low, interval.high))
-    return Interval("date", low, high)
-
-
 # --- curves of doubles ------------------------------------------------------------------------------------------------
 
 Ends = tuple[Any, Any, Any]

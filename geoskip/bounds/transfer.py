@@ -4,8 +4,8 @@ Results of +, -, * and / lie between corners, those of periodic functions within
 to be monotone are evaluated at the ends (:mod:`geoskip.bounds.monotone`). A unit (a file, a segment, a box) is unknown
 if an operand may be outside of a function's domain, since its rows may overflow, throw or become NULL. Functions of
 local time are not monotone where clocks are set back; :mod:`geoskip.bounds.time_zones` computes their least and
-greatest results. Of casts from or to strings only those to dates and times have one
-(:mod:`geoskip.bounds.text_dates`).
+greatest results. Of casts and functions of strings only those to dates and times have one
+(:mod:`geoskip.bounds.casts`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,16 @@ from geoskip.bounds.arithmetic import (
     constant,
     corners,
     curve,
-    fit,
     is_operand,
     of_kind,
-    round_reals,
     square,
     square_root,
     wave,
-    whole_days,
 )
+from geoskip.bounds.casts import numpy_cast, parse_texts
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import call_at_ends, evaluate_ends, is_monotone_cast
 from geoskip.bounds.sort_keys import physical
-from geoskip.bounds.text_dates import cast_texts
 from geoskip.bounds.time_zones import (
     NO_OFFSET,
     Parts,
@@ -327,6 +324,15 @@ def _instant(unit: int) -> Rule:
     return rule
 
 
+def _parsed_text(node: Call) -> Transfer | None:
+    """Return the transfer of the time in a text, or of its seconds since 1970."""
+    match node.args:
+        case (text, Literal(str() as form)) if text.type == "string":
+            take = parse_texts(form, node.type or "", in_utc=not NO_OFFSET.isdisjoint(node.flags))
+            return take and Transfer((text,), take, is_partial=True, of_texts=True)
+    return None
+
+
 def _remainder(node: Call) -> Transfer | None:
     match node.args:
         case (child, Literal(int() as by)) if child.type == node.type and sql_type(child.type).is_integral:
@@ -370,7 +376,7 @@ def _monotone_call(node: Call) -> Transfer | None:
 def _cast(node: Cast) -> Transfer | None:
     source, target = node.child.type or node.source, node.type
     is_text = source == "string"
-    if (take := _cast_by_numpy(source, target)) is not None:
+    if (take := numpy_cast(source, target)) is not None:
         return Transfer((node.child,), take, is_partial=is_text, of_texts=is_text)
     monotone = is_monotone_cast(node, source)
     clocks = None if monotone else local(node, source)
@@ -380,29 +386,6 @@ def _cast(node: Cast) -> Transfer | None:
     if (source, target) == ("timestamp", "timestamp_ntz") and node.zone is not None:
         take = cast_to_local_time(take, node.zone)
     return Transfer((node.child,), take, asks_engine=True)
-
-
-def _cast_by_numpy(source: str | None, target: str) -> Callable[..., Interval] | None:
-    """Return a cast that NumPy computes exactly as Spark does, by its types; else None."""
-    narrow, wide = sql_type(source), sql_type(target)
-    if source == target:
-        return lambda interval: interval
-    if (narrow.is_integral or source == "boolean") and wide.is_integral:
-        return lambda interval: fit(replace(of_kind(interval, "number", "boolean"), kind="number"), wide)
-    if narrow.is_exact and wide.is_decimal:
-        return lambda interval: fit(interval, wide)
-    if (narrow.is_integral and wide.is_floating) or (narrow.is_decimal and target == "double"):
-        return lambda interval: of_kind(interval, "number").as_real(target)
-    if narrow.is_floating and wide.is_floating:
-        return lambda interval: round_reals(interval, target)
-    match source, target:
-        case ("date", "timestamp_ntz"):
-            return lambda days: affine(of_kind(days, "date"), MICROSECONDS_PER_DAY, kind="timestamp_ntz")
-        case ("timestamp_ntz", "date"):
-            return whole_days
-        case ("string", "date" | "timestamp" | "timestamp_ntz"):
-            return partial(cast_texts, target=target)
-    return None
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -436,6 +419,9 @@ TRANSFER: dict[str, Rule] = {
     "SecondsToTimestamp": _instant(_SECOND),
     "MillisToTimestamp": _instant(1_000),
     "MicrosToTimestamp": _instant(1),
+    "GetTimestamp": _parsed_text,
+    "UnixTimestamp": _parsed_text,
+    "ToUnixTimestamp": _parsed_text,
     "Quarter": _of_date(in_year("M", 3), 1, 4),
     "Month": _of_date(in_year("M", 1), 1, 12),
     "DayOfYear": _of_date(in_year("D", 1), 1, 366),

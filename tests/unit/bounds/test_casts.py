@@ -1,4 +1,4 @@
-"""Dates and times in strings: no value that Spark casts a string between the bounds to is outside of the interval."""
+"""Dates and times in strings: no value that Spark reads from a string between the bounds is outside of the interval."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoskip.bounds.casts import cast_texts, parse_texts
 from geoskip.bounds.interval import ByteStrings, Interval
-from geoskip.bounds.text_dates import cast_texts
 from geoskip.evaluation.values import FIRST, LAST
 from tests.support.strategies import examples
 
@@ -116,3 +116,50 @@ def test_no_date_between_the_bounds_is_outside(texts: list[str]) -> None:
     for text in texts:
         day = cast_to_date(text)
         assert day is None or found.low[0] <= day <= found.high[0], (texts, text)
+
+
+def parsed(form: str, low: str, high: str, target: str = "timestamp_ntz", *, in_utc: bool = False) -> Interval | None:
+    take = parse_texts(form, target, in_utc=in_utc)
+    ends = [pa.array([end.encode()], pa.binary()) for end in (low, high)]
+    return take and take(ByteStrings(*ends, np.zeros(1, dtype=bool), np.ones(1, dtype=bool)))
+
+
+@pytest.mark.parametrize(
+    ("form", "low", "high", "expected"),
+    [
+        ("yyyy-MM-dd", "2024-04-10", "2024-04-10", ("2024-04-10", "2024-04-10")),
+        ("yyyy/MM/dd", "2024/04/10", "2024/04/19", ("2024-04-01", "2024-04-30")),
+        ("yyyy/MM/dd", "2024-04-10", "2024-04-10", None),
+        ("yyyy.MM.dd", "2024x04x10", "2024x04x10", None),
+        ("yyyyMMdd", "20240410", "20240419", ("2024-04-01", "2024-04-30")),
+        ("yyyyMMdd", "20240110", "20241231", ("2024-01-01", "2024-12-31")),
+        ("yyyyMMdd'T'HHmm", "20240410T0000", "20240410T2359", ("2024-04-10", "2024-04-10")),
+        ("yyyy-MM-dd HH:mm:ss[.SSS]", "2024-04-10 00", "2024-04-10 23", ("2024-04-10", "2024-04-10")),
+        ("yyyy-M-dd", "2024-04-10", "2024-04-10", None),
+        ("yyyy-MM-dd D", "2024-04-10", "2024-04-10", None),
+        ("yyyy-MM-dd 'D'", "2024-04-10 D", "2024-04-10 D", ("2024-04-10", "2024-04-10")),
+        ("yyyy-MM-dd '''D'", "2024-04-10", "2024-04-10", ("2024-04-10", "2024-04-10")),
+        ("yyyy-MM-dd '' D ''", "2024-04-10", "2024-04-10", None),
+        ("dd.MM.yyyy", "10.04.2024", "10.04.2024", None),
+    ],
+)
+def test_the_format_gives_the_parts_of_the_date(
+    form: str, low: str, high: str, expected: tuple[str, str] | None
+) -> None:
+    found = parsed(form, low, high)
+    if expected is None:
+        assert found is None or (found.low[0], found.high[0]) == (FIRST, LAST)
+        return
+    assert found is not None
+    first, last = ((dt.date.fromisoformat(day) - EPOCH).days * DAY for day in expected)
+    assert (found.low[0], found.high[0]) == (first, last + DAY - 1)
+
+
+def test_only_utc_without_a_zone_in_the_format_is_exact() -> None:
+    day, form = (dt.date(2024, 4, 10) - EPOCH).days * 86_400, "yyyy-MM-dd HH:mm"
+    for more, in_utc, hours in (("", True, 0), (" XXX", True, 18), ("", False, 18)):
+        found = parsed(form + more, "2024-04-10", "2024-04-10", "bigint", in_utc=in_utc)
+        assert found is not None
+        assert found.kind == "number"
+        assert (found.low[0], found.high[0]) == (day - hours * 3600, day + 86_399 + hours * 3600)
+    assert parsed(form, "2024-04-10", "2024-04-10", "string") is None
