@@ -209,7 +209,7 @@ _VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 @given(st.data(), st.sampled_from(sorted(_VALUES)), st.integers(1, 5), st.booleans())
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_both_readers_make_the_same_summaries(data: st.DataObject, kind: str, group: int, dictionary: bool) -> None:
     """The fast reader of plain columns, and the one for odd files, whose part of Spark's is compared elsewhere."""
     arrow, values = _VALUES[kind]

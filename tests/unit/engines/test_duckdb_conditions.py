@@ -268,7 +268,7 @@ def test_queries_have_the_rows_of_all_files(indexed: Any) -> None:
         con.execute("CREATE TABLE other AS SELECT unnest([0, 7, NULL, 5, -1, 2147483647]) AS k")
         con.execute(f"CREATE VIEW R AS FROM {reader}")
 
-        @settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
         @given(query=st.sampled_from(QUERIES), c=CONDITIONS, d=leaves())
         def check(query: str, c: str, d: str) -> None:
             text = query.format(c=c, d=d)

@@ -84,7 +84,7 @@ def test_ranges_are_decided_exactly_where_all_gaps_are_stored(files: list[list[A
 FEW = {"a": st.integers(-9, 9), "x": st.sampled_from([-9.5, -1.0, -0.0, 0.0, 0.5, 7.0, 1e308, math.inf, math.nan])}
 
 
-@settings(max_examples=examples(200), deadline=None, database=None)
+@settings(max_examples=examples(100), deadline=None, database=None)
 @given(st.data())
 def test_two_functions_of_one_column_are_compared_segment_by_segment(data: Any) -> None:
     name = data.draw(st.sampled_from(["a", "x"]))
