@@ -143,8 +143,13 @@ class ParquetFiles:
         if (known := self._described.get(key)) is not None:
             self._described.move_to_end(key)
             return known
-        call = dataclasses.replace(parquet, alias="").text(names, hive)
-        found = [(str(row[0]), str(row[1])) for row in self.run(f"DESCRIBE SELECT * FROM {call}", [])]
+        bare = dataclasses.replace(parquet, alias="")
+        found = [(str(row[0]), str(row[1])) for row in self.run(f"DESCRIBE SELECT * FROM {bare.text(names, hive)}", [])]
+        if any("INTEGER" in kind for _, kind in found) and not by_all:  # so DESCRIBE shows the type of NULL
+            first = dataclasses.replace(parquet, alias="r").text(names[:1], hive)
+            (kinds,) = self.run(f"SELECT typeof(COLUMNS(r.*)) FROM (SELECT 1) LEFT JOIN {first} ON false", [])
+            pairs = zip(found, kinds, strict=False)  # the path of one file alone may hold further columns
+            found = [(name, of if '"NULL"' in of else kind) for (name, kind), of in pairs]
         self._described[key] = found
         while len(self._described) > _MOST_DESCRIPTIONS:
             self._described.popitem(last=False)
