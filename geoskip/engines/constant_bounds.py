@@ -73,7 +73,7 @@ class Constant:
     ``kind`` is ``null``, ``boolean``, ``integer``, ``decimal``, ``float``, ``text``, ``binary``, ``date`` (days since
     1970) or ``time`` (microseconds since 1970, in UTC for times with a zone; fractional for nanoseconds).
     ``value`` is exact: a Fraction for whole numbers, decimals, dates and times, a float for floats.
-    ``error`` is the most by which the engine's float may differ from ``value``.
+    ``error`` is the most by which the engine's float or time may differ from ``value``.
     """
 
     kind: str
@@ -160,10 +160,9 @@ def _interval(kind: SqlType, constant: Constant, engine: Engine) -> tuple[Fracti
         case "date" if kind.kind == "date":
             return value, value
         case "time" if kind.kind in ("date", "timestamp", "timestamp_ntz"):
-            unit = engine.units
-            least, most = (Fraction(cut(value / unit) * unit) for cut in (math.floor, math.ceil))
-            if unit == 1:
-                least = most = value
+            unit, (least, most) = engine.units, (constant.ends[0], constant.ends[-1])
+            if unit > 1:
+                least, most = Fraction(math.floor(least / unit) * unit), Fraction(math.ceil(most / unit) * unit)
             return (least / _DAY, most / _DAY) if kind.kind == "date" else (least, most)
     return None
 

@@ -9,7 +9,8 @@ How polars differs from Spark (:mod:`geoskip.engines.implied_conditions` has the
 
 * NaN is as in Spark: equal to itself, and above all other numbers. JSON has neither NaN nor infinity, except in sets.
 * ``is_in`` is null for null, unless ``nulls_equal=True``; for a value not in a set with null, it is false, not null.
-* A literal is truncated to the unit of the timestamp column that it is compared with, and rounded for a 32-bit column.
+* A literal is truncated to the unit of the timestamp column that it is compared with, and rounded for a 32-bit column;
+  a column is truncated to the unit of a coarser literal.
 * Strings may be values of an enumeration, which are ordered by position. So comparisons by order are used only if the
   schema says that a column is ``String``.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -158,7 +160,10 @@ class _JsonExpression:
             return self.builder.unknown("NaN, infinity and integers of 128 bits are not used as literals of polars")
         if pa.types.is_dictionary(scalar.type):
             return self.builder.unknown("a literal of an enumeration is not used")
-        return constant_of(scalar, self.builder)
+        found = constant_of(scalar, self.builder)
+        if isinstance(found, Constant) and pa.types.is_timestamp(scalar.type) and scalar.type.unit == "ms":
+            return replace(found, error=_COARSEST - 1)
+        return found
 
     def _operator(self, op: str, left: Any, right: Any) -> EngineCondition:
         builder = self.builder

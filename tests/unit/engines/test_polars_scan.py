@@ -155,6 +155,18 @@ def test_columns_are_those_of_the_first_file_even_if_it_is_skipped(tmp_path: Pat
         assert geoskip.report(frame).files_kept == 2
 
 
+@pytest.mark.parametrize("op", ["eq", "le", "lt", "ge", "gt", "ne"])
+@pytest.mark.parametrize("micros", [0, 999])
+def test_a_column_is_cut_to_the_unit_of_a_coarser_literal(tmp_path: Path, op: str, micros: int) -> None:
+    for n in range(3):
+        pq.write_table(pa.table({"t": pa.array([5_000 + 1_000 * n + micros], pa.timestamp("us"))}), tmp_path / str(n))
+    geoskip.build(tmp_path, [geoskip.MinMax("t"), geoskip.ValueList("t")])
+    where = getattr(F("t"), op)(pl.lit(dt.datetime(1970, 1, 1, 0, 0, 0, 6_000), pl.Datetime("ms")))
+    expected = pl.scan_parquet([tmp_path / str(n) for n in range(3)]).filter(where).collect()
+    for frame in (geoskip.scan_polars(tmp_path).filter(where), geoskip.scan_polars(tmp_path, where)):
+        assert_frame_equal(frame.collect(), expected)
+
+
 def test_where_polars_fails_no_rows_are_left_out(tmp_path: Path) -> None:
     for number in (5, 7):
         table = pa.table({"u": pa.array([number] * 3, pa.uint64())})
