@@ -15,7 +15,14 @@ from geoskip.predicates import Call, Column, Literal, Opaque, Predicate, columns
 from geoskip.registry.fingerprint import UNIDENTIFIED
 from geoskip.registry.functions import CATALYST
 from geoskip.sources.column_names import backquote, parts_of_name, quote_if_needed
-from geoskip.sources.dependencies import DEFINITION_OF, Reader, corrupt_record, depends_on, struct_tested_for_null
+from geoskip.sources.dependencies import (
+    DEFINITION_OF,
+    Reader,
+    corrupt_record,
+    default_read_in_part,
+    depends_on,
+    struct_tested_for_null,
+)
 from geoskip.sources.settings import CHANGED, recorded_settings
 from geoskip.types import sql_type
 
@@ -256,6 +263,11 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
         raise InvalidSpecificationError(
             f"{index} asks whether {struct} is NULL: where a file lacks some of its fields, that depends on which of "
             "them a query reads; index a field of it instead"
+        )
+    if (column := default_read_in_part([predicate], relation)) is not None:
+        raise InvalidSpecificationError(
+            f"{index} reads {column}, a column of structs with a default: whether files that lack it hold the default "
+            "or NULL depends on which of its fields a query reads; index other columns"
         )
     partitions = {*map(quote_if_needed, relation.partitions), *map(backquote, relation.partitions)}
     partitioned = {relation.names.get(name, name) for name in columns_of(predicate)} & partitions

@@ -227,6 +227,17 @@ def struct_tested_for_null(expressions: Iterable[Predicate], reader: Reader) -> 
     return next((column.name for column in inner if "struct<" in (column.type or "")), None)
 
 
+def default_read_in_part(expressions: Iterable[Predicate], reader: Reader) -> str | None:
+    """Column of structs with a default, if one of the expressions reads it, else None.
+
+    For files that lack the column, Spark reads its default in queries that read all fields of the structs, else NULL.
+    """
+    columns = (vertex for root in expressions for vertex in walk(root) if isinstance(vertex, Column))
+    nested = ((parts_of_name(column.name), "struct<" in (column.type or "")) for column in columns)
+    names = (parts[0] for parts, of_structs in nested if of_structs or len(parts) > 1)
+    return next((name for name in names if reader.settings.get(DEFAULT_OF + name.lower()) is not None), None)
+
+
 def _is_call(vertex: Predicate | None, *names: str) -> bool:
     return isinstance(vertex, Call) and vertex.name in names
 
@@ -319,6 +330,8 @@ def _reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json
         return why
     if (struct := struct_tested_for_null(entry.index.bound, reader)) is not None:
         return f"whether {struct} is NULL depends on which of its fields a query reads"
+    if (column := default_read_in_part(entry.index.bound, reader)) is not None:
+        return f"whether files that lack {column} hold its default depends on which of its fields a query reads"
     options = reader.matching_options()
     if options != replace(reader, options=source.get("options") or {}).matching_options():
         return f"it was built with the reader options {source.get('options')}, the query has {options}"

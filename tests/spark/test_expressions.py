@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import geoskip
-from geoskip import GeoBox, MinMax
+from geoskip import GeoBox, MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError
+from geoskip.sources import bound_indexes
 from geoskip.spark import st_functions
 from tests.conftest import files_kept, same_as_off
 
@@ -295,6 +296,32 @@ def test_what_files_without_a_column_read_for_it(spark: Any, tmp_path: Path) -> 
         same_as_off(lambda: read().where("c IS NULL"))
     finally:
         spark.sql("DROP TABLE defaults")
+
+
+def test_a_default_of_structs_is_read_only_with_all_of_their_fields(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.sql(f"CREATE TABLE structs (a INT) USING parquet LOCATION '{tmp_path}'")
+    try:
+        spark.sql("INSERT INTO structs VALUES (1)")
+        default = "named_struct('q', 4, 'r', 5)"
+        spark.sql(f"ALTER TABLE structs ADD COLUMN s STRUCT<q: INT, r: INT> DEFAULT {default}")
+        spark.sql(f"ALTER TABLE structs ADD COLUMN z ARRAY<STRUCT<q: INT, r: INT>> DEFAULT array({default})")
+        spark.sql(f"INSERT INTO structs VALUES (2, {default}, array({default}))")
+        handle = geoskip.dataset(spark, table="structs")
+        indexes = (MinMax("s.q"), ValueList("z[0].r + 1"))
+        for index, column in zip(indexes, "sz", strict=True):
+            with pytest.raises(InvalidSpecificationError, match=f"reads {column}, a column of structs with a default"):
+                handle.create_index(index)
+        with monkeypatch.context() as patch:  # as geoskip did earlier
+            patch.setattr(bound_indexes, "default_read_in_part", lambda *_: None)
+            handle.create_index(MinMax("a"), *indexes)
+        for where in ("s.q = 4", "z[0].r + 1 = 6"):
+            report = same_as_off(lambda where=where: spark.table("structs").where(where))
+            assert "depends on which of its fields a query reads" in str(report)
+        assert same_as_off(lambda: spark.table("structs").where("a = 1 AND s.q = 4")).files_kept == 1
+    finally:
+        spark.sql("DROP TABLE structs")
 
 
 @pytest.mark.slow
