@@ -80,6 +80,32 @@ def test_fields_that_change_places_in_a_table_that_forgets_its_schemas(spark: An
     assert kept(f"SELECT * FROM {table} WHERE s.b % 50 = 38") == (5, 5)
 
 
+def test_fields_within_arrays_are_used_as_long_as_their_own_names_last(spark: Any, table: str, kept: Kept) -> None:
+    element = "STRUCT<x: BIGINT, y: BIGINT>"
+    spark.sql(f"CREATE TABLE {table} (n BIGINT, a ARRAY<{element}>, s STRUCT<b: ARRAY<{element}>>) USING iceberg")
+    for start in range(0, 40, 10):
+        both = "array(named_struct('x', id, 'y', -id))"
+        rows = spark.range(start, start + 10, 1, 1).selectExpr(
+            "id AS n", f"{both} AS a", f"named_struct('b', {both}) AS s"
+        )
+        rows.writeTo(table).append()
+    dataset = geoskip.dataset(spark, table=table)
+    dataset.create_index(ValueList("a[0].y"), ValueList("s.b[0].y"))
+    query = f"SELECT * FROM {table} WHERE"
+    assert [kept(f"{query} {array}[0].y = -33") for array in ("a", "s.b")] == [(1, 4), (1, 4)]
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN n TO number")
+    assert [kept(f"{query} {array}[0].y = -33") for array in ("a", "s.b")] == [(1, 4), (1, 4)]
+    assert dataset.refresh_index().read == 0
+    for old, new in (("x", "z"), ("y", "x"), ("z", "y")):
+        spark.sql(f"ALTER TABLE {table} RENAME COLUMN a.element.{old} TO {new}")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN s.b TO c")
+    assert kept(f"{query} a[0].y = 33") == (4, 4)
+    assert kept(f"{query} a[0].y = -33") == (4, 4)
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN a.element.x FIRST")  # the type has the same text as before
+    assert kept(f"{query} a[0].y = 33") == (4, 4)
+    assert kept(f"{query} s.c[0].y = -33") == (1, 4)
+
+
 def test_files_without_ids_are_read_by_names_that_commands_change(
     spark: Any, table: str, kept: Kept, tmp_path: Path
 ) -> None:

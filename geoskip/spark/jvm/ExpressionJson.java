@@ -83,7 +83,9 @@ class ExpressionJson {
             for (NamedExpression read : ScalaInterop.list(expression.references().toSeq())) {
                 columns.add(read.name());
             }
-            return json.with("opaque", names.numbered(expression.toString())).with("columns", columns);
+            String renamed = names.renamed(expression);
+            String text = renamed != null ? renamed : names.numbered(expression.toString());
+            return json.with("opaque", text).with("columns", columns);
         }
         if (expression instanceof GetStructField) {
             GetStructField field = (GetStructField) expression;
@@ -312,13 +314,36 @@ class Names {
 
     /**
      * A column's name in the files, or null for other columns: `_metadata`, or those of another relation. It is also
-     * null for a whole column with structs if names are mapped, since its fields may have other names in the files.
+     * null for a whole column with fields of other names in the files.
      */
     String of(AttributeReference column) {
         StructField field = (StructField) mapped.get(column.exprId());
         if (field == null) {
             return (String) names.get(column.exprId());
         }
-        return field.dataType().catalogString().contains("struct<") ? null : nameOf(field);
+        return hasOtherNames(field.dataType()) ? null : nameOf(field);
+    }
+
+    /** The text of such a column (geoskip/sources/column_names.py); null for others. */
+    String renamed(Expression expression) {
+        AttributeReference column = expression instanceof AttributeReference ? (AttributeReference) expression : null;
+        return column != null && mapped.containsKey(column.exprId()) && of(column) == null
+                ? column.name() + " (its fields have other names in the files)" : null;
+    }
+
+    /** True if fields within a type have other names in the files. */
+    private boolean hasOtherNames(DataType type) {
+        if (type instanceof ArrayType) {
+            return hasOtherNames(((ArrayType) type).elementType());
+        }
+        if (type instanceof MapType) {
+            return hasOtherNames(((MapType) type).keyType()) || hasOtherNames(((MapType) type).valueType());
+        }
+        for (StructField field : type instanceof StructType ? ((StructType) type).fields() : new StructField[0]) {
+            if (!nameOf(field).equals(field.name()) || hasOtherNames(field.dataType())) {
+                return true;
+            }
+        }
+        return false;
     }
 }
