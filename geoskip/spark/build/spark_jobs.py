@@ -53,8 +53,10 @@ def failing_expression(entries: Sequence[IndexEntry], evaluation: Callable[[Sequ
     why = evaluation(texts)
     if why is None:
         return None
-    names = ", ".join(entry.name for entry in entries if texts[0] in entry.index.expressions())
-    return f"{names} cannot be built: {texts[0]} could not be evaluated: {why}"
+    names = [entry.name for entry in entries if texts[0] in entry.index.expressions()]
+    if "cannot be resolved" in why:  # the text of an index was resolved when it was made
+        why += f"; if the column was renamed, delete_index({names[0]!r}) takes the index out of use"
+    return f"{', '.join(names)} cannot be built: {texts[0]} could not be evaluated: {why}"
 
 
 def reason_of(error: BaseException) -> str:

@@ -193,7 +193,8 @@ def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Se
     """Error when evaluating some expressions over all rows of some files, or None."""
     chosen = restricted_to(state, files)
     try:
-        chosen.select(*arrow_columns(chosen, texts)).write.format("noop").mode("overwrite").save()
+        with without_error_log():
+            chosen.select(*arrow_columns(chosen, texts)).write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
         return check_not_cancelled(reason_of(error))
     return None
