@@ -314,11 +314,11 @@ def why_not(df: Any, file: str | None = None) -> WhyNot:
     InvalidSpecificationError
         For another object, and if no file or several files of the query match ``file``.
     """
-    found = getattr(df, "report", df)
+    maker = type(df).__module__.partition(".")[0]
+    found = df if maker == "pyspark" else getattr(df, "report", df)
     if isinstance(found, Scan):
         found = Report((found,))
     elif not isinstance(found, Report):
-        maker = type(df).__module__.partition(".")[0]
         if maker not in ("pyspark", "polars", "pyarrow"):
             raise import_module("geoskip.errors").InvalidSpecificationError(
                 "why_not() takes a DataFrame, a report, a scan of one, or what geoskip.files(), pyarrow_dataset() or "

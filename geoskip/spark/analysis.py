@@ -101,6 +101,31 @@ def column_names(frame: DataFrame) -> list[str]:
     return list(frame._jdf.columns())
 
 
+def check_types(frame: DataFrame, call: str, way_out: str) -> None:
+    """Raise UnsupportedColumnError for columns of types that PySpark does not know, such as nanoseconds.
+
+    Parameters
+    ----------
+    frame
+        The rows.
+    call, way_out
+        The caller's name and a workaround, for the message.
+    """
+    if _knows_types(frame):
+        return
+    kinds = {field.name(): field.dataType().simpleString() for field in frame._jdf.schema().fields()}
+    unknown = [name for name in kinds if not _knows_types(frame.select(backquote(name)))]
+    shown = " and ".join(f"{name} of type {kinds[name]}" for name in unknown)
+    raise UnsupportedColumnError(f"{call} does not support the column {shown}, which PySpark does not know; {way_out}")
+
+
+def _knows_types(frame: DataFrame) -> bool:
+    try:
+        return frame.schema is not None
+    except PySparkValueError:
+        return False
+
+
 def bind(frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
     """Entries of some indexes over a dataset.
 

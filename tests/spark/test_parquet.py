@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import ParseException
+from pyspark.sql import functions as F
 
 import geoskip
 from geoskip import MinMax, ValueList
@@ -75,7 +76,19 @@ def test_types_that_pyspark_does_not_know(spark: Any, tmp_path: Path) -> None:
             dataset.create_index(MinMax("id"), MinMax("t"))
         with pytest.raises(UnknownColumnError, match="has no column at"):
             dataset.create_index(MinMax("at"))
+        refused = r"does not support the column t of type timestamp_ntz\(9\), which PySpark does not know; "
+        with pytest.raises(UnsupportedColumnError, match=rf"^append\(\) {refused}cast it"):
+            dataset.append(frame)
+        with pytest.raises(UnsupportedColumnError, match=rf"^append\(\) to {place} {refused}write the rows with Spark"):
+            dataset.append(frame.withColumn("t", F.lit(1)))
+        with pytest.raises(UnsupportedColumnError, match=rf"^rewrite\(\) {refused}write its rows with Spark"):
+            dataset.rewrite(geoskip.Sort("id"))
+        queries = [spark.read.parquet(place).where("id > 2")]
+        with pytest.raises(UnsupportedColumnError, match=rf"^an estimate of a layout {refused}.*layouts=False"):
+            geoskip.what_if(dataset, MinMax("id"), geoskip.Sort("id"), queries)
+        assert "minmax(id)" in str(geoskip.what_if(dataset, MinMax("id"), queries=queries))
         dataset.create_index(MinMax("id"), ValueList("year(t)"), MinMax("CAST(t AS TIMESTAMP_NTZ)"))
+        assert "max(id) > 2" in str(geoskip.why_not(queries[0]))
         dataset.refresh_index(mode="full")
         known = spark.read.parquet(place).selectExpr("id", "CAST(t AS TIMESTAMP_NTZ) AS t")
         assert set(files_kept(known, ["id > 2", "t > TIMESTAMP_NTZ '2020-01-04 00:00:00'"], every=1).values()) == {1}

@@ -36,6 +36,7 @@ from geoskip.sources.bound_indexes import texts_of
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.advisor.scan_conditions import ScanCondition
+from geoskip.spark.analysis import check_types
 from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.listing import SourceState
@@ -183,6 +184,7 @@ class SimulatedLayout:
         files = [file for file in state.files if file.is_nameable]
         some = _some_files(files, _MOST_BYTES_MEASURED, 0)
         frame = restricted_to(state, some)
+        check_types(frame, "an estimate of a layout", "estimate indexes alone, as with recommend(layouts=False)")
         layout = LayoutColumns.of(frame, rows.layout)
         ordered = rows_in_order(frame, rows.layout, layout, frame.count(), state.relation.partitions)
         if not ordered.num_rows:

@@ -20,7 +20,7 @@ from geoskip.sources import build_verbs
 from geoskip.sources.build_verbs import MODES, BuildReport, check_protected, create_indexes, has_indexes, report_on
 from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import is_glob, reason_not_indexable
-from geoskip.spark.analysis import bind
+from geoskip.spark.analysis import bind, check_types
 from geoskip.spark.build.job import choose_parameters
 from geoskip.spark.build.listing import SourceState, has_sink_log
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
@@ -31,6 +31,7 @@ from geoskip.spark.session import java, known
 ENGINE = f"pyspark {pyspark.__version__}"
 _TYPED = ("parquet", "orc", "avro")
 """Formats that Spark does not read with another type than the files have."""
+_CAST = "cast it, as with CAST(t AS TIMESTAMP_NTZ), or write the rows with Spark itself"
 
 
 def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str, Any] | None = None) -> BuildReport:
@@ -127,14 +128,15 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
         return None
 
 
-def check_frame(call: str, frame: object) -> None:
-    """Raise an error for a stream, and for anything that is not a DataFrame."""
+def check_frame(call: str, frame: Any) -> None:
+    """Raise an error for a stream, a column of an unknown type, and anything but a DataFrame."""
     if getattr(frame, "isStreaming", False):
         raise InvalidSpecificationError(
             f"{call} takes rows that are there, got a stream: write it with frame.writeStream, then refresh_index()"
         )
     if not hasattr(frame, "write") or not hasattr(frame, "sparkSession"):
         raise InvalidSpecificationError(f"{call} takes a DataFrame of Spark, got {type(frame).__name__}")
+    check_types(frame, call, _CAST)
 
 
 def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
@@ -182,6 +184,7 @@ def check_columns(source: DatasetSource, state: SourceState, frame: DataFrame, c
             f"a stream writes to {source.name}, and Spark reads only the files that the log of this stream names: it "
             f"would not find the rows of {call}, so write them by that stream, or to another folder"
         )
+    check_types(state.frame, f"{call} to {source.name}", "write the rows with Spark itself, then refresh_index()")
     _check_names(source, state.frame.columns, frame, call)
     if source.format not in _TYPED or "schema" in source.options:
         return

@@ -42,6 +42,7 @@ from geoskip.report import count_of
 from geoskip.sources.build_verbs import BuildReport
 from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import FileListing, is_glob, relative_path
+from geoskip.spark.analysis import check_types
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns
 from geoskip.spark.build.listing import has_sink_log, listing, qualify
@@ -159,6 +160,7 @@ def rewrite(
     """
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
+    check_types(data.state.frame, "rewrite()", "write its rows with Spark itself, in the order of some columns")
     table = rewritable_table(data, to)
     snapshot = current_snapshot(data)
     wanted = _layout_of(source, snapshot, layout)
