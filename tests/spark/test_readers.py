@@ -208,16 +208,18 @@ def test_old_times_of_spark_2_are_of_the_zone_of_the_jvm_that_reads_them(
     spark: Any, tmp_path: Path, expression: str, int96: bool
 ) -> None:
     """Spark rebases them whatever the settings are; only files that name their zone are the same in all sessions."""
-    write_old_times(tmp_path, int96=int96)
-    report = geoskip.dataset(spark, str(tmp_path)).create_index(MinMax(expression))
+    place = tmp_path / "of Spark 2"
+    place.mkdir()
+    write_old_times(place, int96=int96)
+    report = geoskip.dataset(spark, str(place)).create_index(MinMax(expression))
     assert [*report.excluded] == ["old.parquet"]
     zones = spark._jvm.java.util.TimeZone
     before = zones.getDefault()
     try:
         zones.setDefault(zones.getTimeZone("America/New_York"))
-        for row in spark.read.parquet(str(tmp_path)).selectExpr(f"cast({expression} AS string) AS shown").collect():
+        for row in spark.read.parquet(str(place)).selectExpr(f"cast({expression} AS string) AS shown").collect():
             where = f"{expression} = timestamp'{row.shown}'"
-            report = same_as_off(lambda where=where: spark.read.parquet(str(tmp_path)).where(where))
+            report = same_as_off(lambda where=where: spark.read.parquet(str(place)).where(where))
             assert report.files_kept <= 2
     finally:
         zones.setDefault(before)

@@ -25,10 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from geoskip.metadata import IndexEntry
-from geoskip.report import count_of
-from geoskip.sources.arrow_reader import (
-    FileResult,
-)
+from geoskip.sources.arrow_reader import FileResult
 from geoskip.sources.bound_indexes import texts_of, typed_columns
 from geoskip.sources.column_names import unquote_name
 from geoskip.sources.footers import IndexPlan, is_readable
@@ -36,9 +33,8 @@ from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import PAYLOAD, ExpressionPlan, expanding_task, reading_task
 from geoskip.spark.analysis import arrow_type
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_jobs import check_not_cancelled, reason_of, run_job, show_progress
-from geoskip.spark.build.spark_reader import arrow_columns, tasks_for
-from geoskip.stores.log_files import local_path
+from geoskip.spark.build.spark_jobs import check_not_cancelled, reason_of, run_job
+from geoskip.spark.build.spark_reader import arrow_columns, reading_progress, shares_of
 
 _LARGEST = 32 << 20
 """Maximum size of a file for this reader: larger ones may have too many distinct values."""
@@ -94,9 +90,8 @@ def compute_expressions(
         True if column names are case-sensitive.
     """
     spark = state.spark
-    named = [(file.uri, local_path(file.uri) or "") for file in files]
-    tasks = min(tasks_for(spark, files), len(files))
-    share = [named[i::tasks] for i in range(tasks)]
+    shares = shares_of(spark, files)
+    tasks = len(shares)
     try:
         schema = state.frame.schema
         fields = {field.name.lower() if not case_sensitive else field.name: field for field in schema.fields}
@@ -105,10 +100,10 @@ def compute_expressions(
         given = [T.StructField(field.name, field.dataType) for field in typed]
         schema = T.StructType([T.StructField(PAYLOAD, T.BinaryType()), *given])
         types = [arrow_type(field) for field in typed]
-        read = spark.range(0, tasks, 1, tasks).mapInArrow(reading_task(share, plan, types, case_sensitive), schema)
+        read = spark.range(0, tasks, 1, tasks).mapInArrow(reading_task(shares, plan, types, case_sensitive), schema)
         selected = read.select(PAYLOAD, *arrow_columns(read, [text for text, _ in plan.expressions]))
         job = selected.mapInArrow(expanding_task(plan), "payload binary")
-        with show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks):
+        with reading_progress(spark, files, tasks):
             return [each for row in run_job(job.collect) for each in pickle.loads(row["payload"])]
     except KeyError:
         return None

@@ -29,6 +29,7 @@ from geoskip.sources.dependencies import ID_OF
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.sampled_values import prepare_entries
+from geoskip.sources.settings import PARQUET
 from geoskip.sources.worker_tasks import tasks_of
 from geoskip.spark.analysis import arrow_type, columns_for
 from geoskip.spark.build.distinct_values import compute_expressions, expression_plan
@@ -38,10 +39,7 @@ from geoskip.spark.build.sql_reader import needs_no_python, read_through_aggrega
 from geoskip.spark.workers import is_cluster, packages_of, packages_of_function, worker_python
 from geoskip.stores.log_files import local_path
 
-_PARQUET = (
-    "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
-    "org.apache.spark.sql.delta.DeltaParquetFileFormat",
-)
+_PARQUET = (PARQUET, "org.apache.spark.sql.delta.DeltaParquetFileFormat")
 
 
 def build(

@@ -78,5 +78,17 @@ def resolve_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's path, and its file system from the session's client."""
     jvm: Any = spark._jvm
     found = jvm.org.apache.hadoop.fs.Path(path)
-    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-    return found, found.getFileSystem(conf)
+    return found, found.getFileSystem(hadoop_conf(spark))
+
+
+def hadoop_conf(spark: SparkSession) -> Any:
+    """Hadoop's settings, with those of the session."""
+    session: Any = spark._jsparkSession
+    return session.sessionState().newHadoopConf()
+
+
+def open_parquet(spark: SparkSession, uri: str) -> Any:
+    """Parquet's reader of a file in the JVM, which the caller closes; raises Py4JJavaError."""
+    jvm: Any = spark._jvm
+    parquet, path = jvm.org.apache.parquet.hadoop, jvm.org.apache.hadoop.fs.Path(uri)
+    return parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromPath(path, hadoop_conf(spark)))

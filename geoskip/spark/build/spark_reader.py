@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -44,7 +44,7 @@ from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.text_records import TWOFOLD
 from geoskip.sources.worker_tasks import MALFORMED, OLD_TIMES, Plans, plain_uri, read_shares, summarising_task
 from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, column_names, columns_for, without_error_log
-from geoskip.spark.build.listing import SourceState
+from geoskip.spark.build.listing import SourceState, hadoop_conf, open_parquet
 from geoskip.spark.build.spark_jobs import (
     OF_A_FILE,
     check_not_cancelled,
@@ -78,6 +78,21 @@ def tasks_for(spark: SparkSession, files: Sequence[ListedFile]) -> int:
     return max(1, min(wanted, len(files) + size // _BYTES_PER_TASK))
 
 
+def shares_of(spark: SparkSession, files: Sequence[ListedFile]) -> list[list[tuple[str, str]]]:
+    """Local files, as (URI, path), shared out among the tasks that open them."""
+    tasks = min(tasks_for(spark, files), len(files))
+    return [_local_paths(files[number::tasks]) for number in range(tasks)]
+
+
+def _local_paths(files: Sequence[ListedFile]) -> list[tuple[str, str]]:
+    return [(file.uri, local_path(file.uri) or "") for file in files]
+
+
+def reading_progress(spark: SparkSession, files: Sequence[ListedFile], tasks: int) -> AbstractContextManager[None]:
+    """Show the progress of a job that reads files."""
+    return show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks)
+
+
 def read_through_arrow(
     spark: SparkSession,
     plans: Sequence[IndexPlan],
@@ -95,16 +110,13 @@ def read_through_arrow(
     case_sensitive, in_driver
         True if column names are case-sensitive; True to open the files in the driver, without a job.
     """
-    named = [(file.uri, local_path(file.uri) or "") for file in files]
     if in_driver:
-        return list(read_files(named, plans, case_sensitive))
-    tasks = min(tasks_for(spark, files), len(files))
-    share = [named[i::tasks] for i in range(tasks)]
-
-    job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(
+        return list(read_files(_local_paths(files), plans, case_sensitive))
+    shares = shares_of(spark, files)
+    job: RDD[list[FileResult]] = spark.sparkContext.parallelize(shares, len(shares)).mapPartitions(
         partial(read_shares, plans, case_sensitive)
     )
-    with show_progress(spark, f"reading {count_of(len(files), 'file')}", tasks):
+    with reading_progress(spark, files, len(shares)):
         return [result for chunk in run_job(job.collect) for result in chunk]
 
 
@@ -255,7 +267,7 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     tasks = tasks_for(state.spark, files)
     task = summarising_task(selected.plans, selected.first, selected.decoded, selected.problem)
     job = selected.frame.coalesce(tasks).mapInArrow(task, _SCHEMA)
-    with show_progress(state.spark, f"reading {count_of(len(files), 'file')}", tasks):
+    with reading_progress(state.spark, files, tasks):
         found = [pickle.loads(row["payload"]) for row in run_job(job.collect)]
     return results_of(found, entries, files, selected)
 
@@ -307,17 +319,14 @@ def _rebases_in_any_zone(state: SourceState, uri: str) -> bool:
     unknown writers Spark's settings decide.
     """
     jvm: Any = state.spark._jvm
-    session: Any = state.spark._jsparkSession
-    path, conf = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(uri)), session.sessionState().newHadoopConf()
     try:
         if state.relation.is_of("Avro"):
-            source = jvm.org.apache.avro.mapred.FsInput(path, conf)
+            source = jvm.org.apache.avro.mapred.FsInput(jvm.org.apache.hadoop.fs.Path(uri), hadoop_conf(state.spark))
             file = jvm.org.apache.avro.file.DataFileReader(source, jvm.org.apache.avro.generic.GenericDatumReader())
             entry = file.getMetaString
         else:
-            source = jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(path, conf)
-            file = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(source)
-            entry = file.getFooter().getFileMetaData().getKeyValueMetaData().get
+            file = open_parquet(state.spark, uri)
+            entry = file.getFileMetaData().getKeyValueMetaData().get
         with closing(file):
             names = ("version", "legacyDateTime", "legacyINT96", "timeZone")
             version, *legacy, zone = (entry(f"org.apache.spark.{name}") for name in names)

@@ -24,17 +24,17 @@ from geoskip.indexes.base import Index, Summary
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import IndexEntry
-from geoskip.report import count_of
 from geoskip.sources.arrow_reader import FileResult, RowSummaries
 from geoskip.sources.bound_indexes import calls_python
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.build.spark_jobs import collect_table, show_progress
+from geoskip.spark.build.spark_jobs import collect_table
 from geoskip.spark.build.spark_reader import (
     SelectedValues,
     hidden_by_a_view,
     read_through_spark,
+    reading_progress,
     results_of,
     tasks_for,
 )
@@ -61,7 +61,7 @@ def _summarise(state: SourceState, entries: Sequence[IndexEntry], files: Sequenc
         return hidden_by_a_view(files)
     tasks = tasks_for(state.spark, files)
     frame = selected.frame.coalesce(tasks)
-    with show_progress(state.spark, f"reading {count_of(len(files), 'file')}", tasks):
+    with reading_progress(state.spark, files, tasks):
         counted = _ColumnCounts.of(frame, selected)
         lists = {
             number: _distinct_values(frame, selected, column, index.limit + 1)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -30,7 +31,7 @@ from geoskip.sources.listed_files import ListedFile, relative_path
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
-from geoskip.spark.build.listing import SourceState
+from geoskip.spark.build.listing import SourceState, open_parquet
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.dataset.file_ranges import dataset_ranges
 from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
@@ -308,21 +309,14 @@ def _footer(source: DatasetSource, file: ListedFile) -> tuple[str, str | None, b
 
     A damaged footer has none of them: the job that reads the file reports it.
     """
-    gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
-    place = gateway.org.apache.hadoop.fs.Path(file.uri)
     try:
-        conf = session.sessionState().newHadoopConf()
-        given = gateway.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(place, conf)
-        reader = gateway.org.apache.parquet.hadoop.ParquetFileReader.open(given)
-        try:
+        with closing(open_parquet(source.spark, file.uri)) as reader:
             described, groups = reader.getFileMetaData(), reader.getRowGroups()
             encryption = str(described.getEncryptionType().toString())
             is_geoparquet = bool(described.getKeyValueMetaData().containsKey("geo"))
             if encryption != "UNENCRYPTED" or groups.isEmpty() or groups.get(0).getColumns().isEmpty():
                 return encryption, None, is_geoparquet
             return encryption, str(groups.get(0).getColumns().get(0).getCodec().toString()), is_geoparquet
-        finally:
-            reader.close()
     except Py4JJavaError as error:
         is_encrypted = "parquet.crypto" in str(error.java_exception.getClass().getName())
         return ("no key for its footer" if is_encrypted else "UNENCRYPTED"), None, False
