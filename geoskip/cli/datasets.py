@@ -193,8 +193,10 @@ class SparkOptions:
         config = pairs_of(self.conf, "--conf", "spark.driver.memory=4g")
         with ExitStack() as stack:
             with show_activity("starting Spark"):
+                from geoskip.spark.analysis import without_error_log
                 from geoskip.spark.local_session import local_session
 
+                stack.enter_context(without_error_log())
                 spark = stack.enter_context(local_session(self.master, config, sedona=self.sedona))
             yield spark
 

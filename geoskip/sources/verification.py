@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.lifecycle.refresh import SnapshotDiff
-from geoskip.metadata import Snapshot, build_table
+from geoskip.metadata import BASE_SCHEMA, Snapshot, build_table
 from geoskip.report import count_of
 from geoskip.sources.build_verbs import BuildAccess
 
@@ -112,11 +112,11 @@ def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | Non
 def damaged_indexes(snapshot: Snapshot) -> dict[str, str]:
     """Indexes with unreadable summaries, with the error; the key ``files`` is for the fingerprints."""
     found = {}
-    for name in ("path", "size", "mtime", "etag", "rows", *(entry.name for entry in snapshot.header.entries)):
+    for name in (*BASE_SCHEMA.names, *(entry.name for entry in snapshot.header.entries)):
         try:
             snapshot.files.column(name)
         except MetadataError as error:
-            found["files" if ":" not in name and "(" not in name else name] = str(error)
+            found["files" if name in BASE_SCHEMA.names else name] = str(error)
     return found
 
 

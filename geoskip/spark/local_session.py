@@ -46,7 +46,6 @@ def local_session(
     EnvironmentProblem
         If Spark does not start; the message names the file with its output.
     """
-    _silence_error_log()
     active = SparkSession.getActiveSession()
     if active is not None:
         enable(active)
@@ -99,14 +98,6 @@ def reason_printed(text: str) -> str | None:
     """Reason in Spark's output why it did not start, or None."""
     found = re.search(r'^Exception in thread "main" [\w.$]+: (.+)$|Reason: (All masters are .+)$', text, re.MULTILINE)
     return found and (found[1] or found[2]).strip()
-
-
-def _silence_error_log() -> None:
-    """Stop PySpark 4 from writing errors as JSON to standard error in addition to raising them."""
-    with suppress(ImportError):
-        from pyspark.logger import PySparkLogger
-
-        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
-from geoskip.metadata import Snapshot
 from geoskip.sources import build_verbs
 from geoskip.sources.build_verbs import MODES, BuildReport, check_protected, create_indexes, has_indexes, report_on
 from geoskip.sources.column_names import backquote
@@ -64,13 +63,12 @@ def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
         raise InvalidSpecificationError(f"refresh_index(mode=) takes {', '.join(map(repr, MODES))}, got {mode!r}")
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
-    state = data.state
-
-    def use_recorded_settings(snapshot: Snapshot) -> None:
-        data.use(source.with_settings(snapshot.header.source.get("settings") or {}, state))
-
     build_verbs.refresh(
-        data, mode, by=ENGINE, bind=partial(bind, state.frame, state.relation), on_reading=use_recorded_settings
+        data,
+        mode,
+        by=ENGINE,
+        bind=partial(bind, data.state.frame, data.state.relation),
+        on_reading=lambda snapshot: data.use_settings_of(snapshot.header),
     )
     return report(data, started)
 
@@ -119,8 +117,7 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
         with _writing_to(source):
             writer.save(paths[0])
     try:
-        state = source.current_state()
-        snapshot = latest(source.store(state.relation))
+        snapshot = latest(source.store(source.relation()))
         return refresh(source) if snapshot is not None and snapshot.header.entries else None
     except Exception as error:
         reason = error if isinstance(error, GeoskipError) else type(error).__name__

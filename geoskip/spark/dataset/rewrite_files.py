@@ -72,10 +72,10 @@ from geoskip.spark.dataset.rewrite_folders import (
     remove_folder,
     rename_folder,
 )
-from geoskip.spark.dataset.source import DatasetSource, SparkData
+from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData
 from geoskip.spark.dataset.table_location import TableLocation
 
-_RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter", "recursivefilelookup")
+_RESTRICTING = (*RESTRICTING, "recursivefilelookup")
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,7 @@ class _Rewrite:
         """Raise an error if a reader of the new folder would infer columns of other types."""
         if self.table is not None:
             return
-        source = DatasetSource(self.spark, self.folder.staging, None, "parquet", self.data.source.options, None, None)
+        source = DatasetSource(self.spark, self.folder.staging, options=self.data.source.options)
         then, now = ({field.name: field.dataType.simpleString() for field in frame.schema.fields}
                      for frame in (self.state.frame, source.load(self.spark)))  # fmt: skip
         if then != now:
@@ -399,10 +399,10 @@ class _Rewrite:
     def _index(self) -> BuildReport | None:
         """Create the same indexes in the new folder, and record the layout."""
         encryption = self.data.source.encryption or getattr(self.data.store, "encryption", None)
-        target = DatasetSource(
-            self.spark, self.folder.final, None, "parquet", dict(self.data.source.options), None, None,
-            encryption if getattr(encryption, "key", None) is not None else None,
-        )  # fmt: skip
+        if getattr(encryption, "key", None) is None:
+            encryption = None
+        options = dict(self.data.source.options)
+        target = DatasetSource(self.spark, self.folder.final, options=options, encryption=encryption)
         recorded = layout_in(self.snapshot)
         kept = {} if self.chosen.is_whole else recorded
         writes = sorted({*writes_in(recorded, str(self.layout)), *self.ids})

@@ -21,7 +21,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -89,7 +89,8 @@ class _LastFrame(NamedTuple):
     files: FileListing
     columns: tuple[Any, ...] | None
     settings: int
-    is_table: bool
+    is_reusable: bool
+    """Whether it lists the current files at any time: not those of a table, a glob, or the folder of a stream."""
 
 
 @dataclass
@@ -97,18 +98,17 @@ class DatasetSource:
     """A path, glob, list or table, with the reader's options and the store of the metadata."""
 
     spark: SparkSession
-    path: str | Sequence[str] | None
-    table: str | None
-    format: str
-    options: Mapping[str, Any]
-    metadata: str | None
-    given: Store | None
+    path: str | Sequence[str] | None = None
+    table: str | None = None
+    format: str = "parquet"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    metadata: str | None = None
+    given: Store | None = None
     encryption: Encryption | None = None
 
     def __post_init__(self) -> None:
         self.metadata = qualify(self.spark, self.metadata) if self.metadata is not None else None
         self._last: _LastFrame | None = None
-        self._is_listed_once = self.table is not None
         self._stores: dict[str, Store | None] = {}
 
     @property
@@ -150,18 +150,14 @@ class DatasetSource:
         """The current state of the dataset.
 
         The last DataFrame is reused if neither files nor settings have changed, since inferring the columns takes a
-        job; for the folder of a stream's sink it is not, since Spark reads the sink's log once for each DataFrame.
+        job; not for globs, and not for tables and the folder of a stream's sink, whose log Spark reads once for each
+        DataFrame.
         """
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
             return SourceState(spark, frame, self._relation(frame), self._list_files(spark, frame))
         since, settings, last = time.time(), self._settings_of_now(), self._last
-        if (
-            last is not None
-            and not last.is_table
-            and last.settings == settings
-            and not any(map(is_glob, self.paths or ()))
-        ):
+        if last is not None and last.is_reusable and last.settings == settings:
             files = self._list_files(self.spark, last.frame)
             if files == last.files or (last.columns is not None and last.columns == self._columns_of(files)):
                 self._last = last._replace(files=files)
@@ -170,10 +166,10 @@ class DatasetSource:
         frame = self._frame(self.spark)  # lists paths; the listing of a table may be an old one
         relation = self._relation(frame)  # raises for what cannot be indexed
         files = self._list_files(self.spark, frame, refresh=self.table is not None)
-        is_table = bool(relation.table)  # its columns depend on its version
-        columns = None if is_table else self._columns_of(files)
-        self._is_listed_once = self.table is not None or has_sink_log(relation.root)
-        self._last = None if self._is_listed_once else _LastFrame(frame, files, columns, settings, is_table)
+        is_fixed = self.table is not None or bool(relation.table) or any(map(is_glob, self.paths or ()))
+        is_reusable = not (is_fixed or has_sink_log(relation.root))
+        columns = self._columns_of(files) if is_reusable else None
+        self._last = None if self.table is not None else _LastFrame(frame, files, columns, settings, is_reusable)
         return SourceState(self.spark, frame, relation, files, since)
 
     def _settings_of_now(self) -> int:
@@ -212,15 +208,15 @@ class DatasetSource:
             differing |= {name: then.get(name) for name in others if then.get(name) != here.get(name)}
         if not differing:
             return state
-        session: Any = self.spark
-        other = type(session)(self.spark.sparkContext, session._jsparkSession.cloneSession())
+        session: Any = state.spark
+        other = type(session)(session.sparkContext, session._jsparkSession.cloneSession())
         for name, value in differing.items():
             other.conf.unset(name) if value is None else other.conf.set(name, value)
         return self.current_state(other)
 
     def relist(self, state: SourceState) -> SourceState:
         """The state with the current files, in the same session."""
-        if not (self._is_listed_once or state.relation.table or any(map(is_glob, self.paths or ()))):
+        if self._last is not None and self._last.is_reusable:
             since = time.time()
             return replace(state, files=self._list_files(state.spark, state.frame), since=since)
         return self.current_state(state.spark)
@@ -349,9 +345,9 @@ class SparkData:
             return "keep each dataset's in a folder of its own: dataset(..., metadata='folder')"
         return "keep each dataset's in a store of its own; this one is emptied by store.drop()"
 
-    def use(self, state: SourceState) -> None:
-        """Build missing summaries from the same files in another session."""
-        self.state = state
+    def use_settings_of(self, header: Header) -> None:
+        """Read the same files with the settings that the indexes of a snapshot were built with."""
+        self.state = self.source.with_settings(header.source.get("settings") or {}, self.state)
 
     def may_have_grown(self) -> bool:
         """Test whether files may have been added since the listing, by the times of local folders."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -38,7 +38,6 @@ class TableLocation:
     root: str
     columns: tuple[str, ...]
     partitions: list[tuple[tuple[str | None, ...], str]]
-    changed: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, source: DatasetSource) -> TableLocation:
@@ -101,7 +100,7 @@ class TableLocation:
 
     def check_current(self, root: str) -> None:
         """Raise ConflictError if the table's folders have changed since they were looked up."""
-        now = TableLocation.of(DatasetSource(self.spark, None, self.name, "parquet", {}, None, None))
+        now = TableLocation.of(DatasetSource(self.spark, table=self.name))
         if now.root != root or sorted(now.partitions, key=str) != sorted(self.partitions, key=str):
             raise ConflictError(
                 f"table {self.name} was switched to another folder, or its partitions changed, while it was rewritten: "

@@ -59,7 +59,8 @@ def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
 def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:
     """Verify one snapshot; raises MetadataError if it is vacuumed meanwhile."""
     check_same(data, snapshot.header)
-    return compare_with_data(_with_recorded_settings(data, snapshot.header), snapshot, sample)
+    data.use_settings_of(snapshot.header)
+    return compare_with_data(data, snapshot, sample)
 
 
 def repair(source: DatasetSource) -> BuildReport:
@@ -83,7 +84,7 @@ def repair(source: DatasetSource) -> BuildReport:
     verified = verify(source)
     if verified.damaged:
         return _rebuild(source, store, header, started)
-    data = _with_recorded_settings(data, header)
+    data.use_settings_of(header)
     plan = RefreshPlan(BuiltSummaries(data))
     wrong = pa.array([*verified.differing, *verified.uncovered], pa.string())
 
@@ -97,11 +98,6 @@ def repair(source: DatasetSource) -> BuildReport:
         counts["uncovered"] = len(verified.uncovered)
     perform(store, Verb.REPAIR, refresh_without_wrong_rows, parameters=counts, by=ENGINE)
     return report(data, started)
-
-
-def _with_recorded_settings(data: SparkData, header: Header) -> SparkData:
-    """Access to the same files with the settings that the indexes were built with."""
-    return SparkData(data.source, data.source.with_settings(header.source.get("settings") or {}, data.state))
 
 
 def _move_here(data: SparkData, header: Header) -> BuildReport:

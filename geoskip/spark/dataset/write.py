@@ -146,7 +146,7 @@ def write(
     partitions = _partitions(frame, partition_by)
     place = os.fsdecode(path)
     folder = check_metadata_arguments("write", metadata, store, encryption)
-    source = DatasetSource(spark, place, None, "parquet", {}, folder, store, encryption)
+    source = DatasetSource(spark, place, metadata=folder, given=store, encryption=encryption)
     exists = HadoopFolder(qualify(spark, place)).exists("")
     if exists and (table := table_format(spark, place)) is not None:
         raise InvalidSpecificationError(
