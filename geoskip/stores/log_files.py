@@ -1,4 +1,4 @@
-"""Folders, and numbered log entries as files in a folder: JSON with a checksum.
+"""Numbered log entries, JSON with a checksum, and the folders that most stores keep them in.
 
 See :mod:`geoskip.stores.parquet` for the format; entries of protected metadata are sealed
 (:mod:`geoskip.stores.encryption`). Any invalid entry raises MetadataError, never another error.
@@ -21,7 +21,7 @@ import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 from geoskip.errors import MetadataError, MissingKeyError
 from geoskip.metadata import FORMAT, Header, check_format
@@ -29,43 +29,60 @@ from geoskip.stores.base import header_json
 from geoskip.stores.encryption import Encryption, PartKeys, SnapshotProtection, Vault, is_sealed
 
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
-LARGEST_SNAPSHOT = 32 << 20
-LARGEST_OPERATION = 1 << 20
+Kind = Literal["snapshot", "operation"]
+"""The kinds of entries: headers of snapshots, and entries of the operation log."""
+LARGEST: dict[Kind, int] = {"snapshot": 32 << 20, "operation": 1 << 20}
+"""Maximum number of bytes of an entry."""
 
 
 class _UnprotectedError(MetadataError):
     """Unencrypted metadata where encrypted ones are expected; no snapshot may follow them."""
 
 
-class LogFiles:
-    """The entries of snapshots and of the operation log in a folder."""
+class NumberedTexts(Protocol):
+    """The texts of a store: each has a kind and a number in a log, and never changes."""
 
-    def __init__(self, folder: Folder, encryption: Encryption | None) -> None:
-        self.folder = folder
-        self.vault = None if encryption is None else Vault(encryption, folder.location)
+    location: str
+
+    def identity(self) -> str | None:
+        """The identity of the log, or None."""
+
+    def begin(self) -> None:
+        """Create a log with a new identity, unless there is one."""
+
+    def numbers(self, kind: Kind, identity: str) -> tuple[int, ...]:
+        """The numbers of the texts of one kind, ascending."""
+
+    def label(self, kind: Kind, identity: str, number: int) -> str:
+        """The name of a text in messages."""
+
+    def read(self, kind: Kind, identity: str, number: int) -> bytes:
+        """Read a text; raises FileNotFoundError if it is missing, MetadataError for other failures."""
+
+    def create(self, kind: Kind, identity: str, number: int, text: bytes) -> None:
+        """Create a text exclusively, whole and durable; raises FileExistsError if the number has another."""
+
+    def forget(self, kind: Kind, identity: str, *numbers: int) -> None:
+        """Remove texts that exist."""
+
+
+class LogEntries:
+    """The entries of snapshots and of the operation log, sealed if the metadata are protected."""
+
+    def __init__(self, texts: NumberedTexts, encryption: Encryption | None) -> None:
+        self.texts = texts
+        self.location = texts.location
+        self.vault = None if encryption is None else Vault(encryption, texts.location)
         self._first: dict[str, SnapshotProtection] = {}
         self._met: SnapshotProtection | None = None
 
-    def read(self, name: str, limit: int) -> bytes:
-        """Read a whole file of at most ``limit`` bytes."""
-        try:
-            data = self.folder.read(name, limit + 1)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise MetadataError(f"cannot read {name} in {self.folder.location}: {error}") from error
-        if len(data) > limit:
-            raise MetadataError(f"{name} in {self.folder.location} has more than {limit} bytes")
-        return data
-
     def snapshot(self, identity: str, number: int) -> tuple[Header, SnapshotProtection | None]:
         """Read a snapshot's header and its protection."""
-        name = snapshot_name(identity, number)
         try:
-            text = self.read(name, LARGEST_SNAPSHOT)
+            text = self.texts.read("snapshot", identity, number)
         except FileNotFoundError:
-            raise MetadataError(f"there is no snapshot {number} in {self.folder.location}") from None
-        what = f"{name} in {self.folder.location}"
+            raise MetadataError(f"there is no snapshot {number} in {self.location}") from None
+        what = f"{self.texts.label('snapshot', identity, number)} in {self.location}"
         data, protection = self._unseal(entry_content(text, "header", what), "snapshot", identity, number)
         header = header_of(data, what)
         if (header.identity, header.number) != (identity, number):
@@ -75,12 +92,11 @@ class LogFiles:
 
     def operation(self, identity: str, number: int) -> dict[str, Any]:
         """Read an entry of the operation log."""
-        name = operation_name(identity, number)
         try:
-            text = self.read(name, LARGEST_OPERATION)
+            text = self.texts.read("operation", identity, number)
         except FileNotFoundError:
-            raise MetadataError(f"there is no entry {number} in the operation log of {self.folder.location}") from None
-        entry = entry_content(text, "entry", f"{name} in {self.folder.location}")
+            raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
+        entry = entry_content(text, "entry", f"{self.texts.label('operation', identity, number)} in {self.location}")
         return self._unseal(entry, "operation", identity, number)[0]
 
     def snapshot_text(self, header: Header, protection: SnapshotProtection | None) -> bytes:
@@ -88,7 +104,7 @@ class LogFiles:
         data = header_json(header)
         if self.vault is not None and protection is not None:
             data = self.vault.seal(protection, "snapshot", header.identity, header.number, data)
-        return entry_text("header", data, LARGEST_SNAPSHOT)
+        return entry_text("header", data, LARGEST["snapshot"])
 
     def operation_text(self, data: dict[str, Any], identity: str, number: int, latest: int | None) -> bytes:
         """The file content of an operation log's entry, protected like the latest snapshot.
@@ -105,7 +121,7 @@ class LogFiles:
         protection = self._protection(identity, latest)
         if self.vault is not None and protection is not None:
             data = self.vault.seal(protection, "operation", identity, number, data)
-        return entry_text("entry", data, LARGEST_OPERATION)
+        return entry_text("entry", data, LARGEST["operation"])
 
     def keys(self, protection: SnapshotProtection | None) -> PartKeys | None:
         """The keys of the parts of a snapshot with this protection; None for unencrypted parts."""
@@ -133,7 +149,7 @@ class LogFiles:
             unread = next(filter(is_sealed, (*last.unread, *last.unread_deleted)), None) if last else None
             if unread is not None:
                 raise MissingKeyError(
-                    f"a writer to {self.folder.location} needs the keys of all its indexes, since what it cannot read "
+                    f"a writer to {self.location} needs the keys of all its indexes, since what it cannot read "
                     f"it would lose; {unread.get('why')}"
                 )
         if before is None and encryption.key is None:
@@ -158,9 +174,8 @@ class LogFiles:
 
     def _refuse_if_protected(self, identity: str, number: int) -> None:
         """Raise an error if a snapshot is sealed: the next one must be encrypted too."""
-        name = snapshot_name(identity, number)
         try:
-            data = entry_content(self.read(name, LARGEST_SNAPSHOT), "header", name)
+            data = entry_content(self.texts.read("snapshot", identity, number), "header", "the snapshot before")
         except (FileNotFoundError, MetadataError):
             return
         if is_sealed(data):
@@ -185,13 +200,13 @@ class LogFiles:
         if is_sealed(data):
             if self.vault is None:
                 raise MissingKeyError(
-                    f"the metadata in {self.folder.location} are protected and no keys were given: give them as "
+                    f"the metadata in {self.location} are protected and no keys were given: give them as "
                     "dataset(..., encryption=Encryption(keys)) or in spark.geoskip.encryption.keyRing"
                 )
             return self.vault.open(data, kind, identity, number)
         if self.vault is not None and self.vault.encryption.key is not None:
             raise _UnprotectedError(
-                f"the metadata in {self.folder.location} are in clear, where protected ones are expected: use them "
+                f"the metadata in {self.location} are in clear, where protected ones are expected: use them "
                 "without encryption=, or remove them and index again"
             )
         return data, None
@@ -219,14 +234,6 @@ def identity_of(text: bytes, what: str) -> str:
         message = str(error) if what in str(error) else f"{what}: {error}"
         raise MetadataError(f"{message}{way_out}") from None
     return identity
-
-
-def snapshot_name(identity: str, number: int) -> str:
-    return f"_log/_{identity}/_{number:08d}.json"
-
-
-def operation_name(identity: str, number: int) -> str:
-    return f"_operations/_{identity}/_{number:08d}.json"
 
 
 def checksum(data: Any) -> int:

@@ -53,31 +53,75 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import FileMetadata, Header, PartFile, Snapshot
-from geoskip.stores.base import entry_conflict, entry_json, is_late, new_identity, next_header
+from geoskip.errors import MetadataError
+from geoskip.metadata import FileMetadata, Header, PartFile
+from geoskip.stores.base import new_identity, next_header
 from geoskip.stores.encryption import Encryption, SnapshotProtection
-from geoskip.stores.log_files import (
-    Folder,
-    LocalFolder,
-    LogFiles,
-    identity_of,
-    identity_text,
-    operation_name,
-    snapshot_name,
-)
+from geoskip.stores.log_files import LARGEST, Folder, Kind, LocalFolder, identity_of, identity_text
 from geoskip.stores.part_files import PART_SUFFIX, PartReader, load_columns, write_part
 from geoskip.stores.parts import OWNER, PartStore, part_name
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
+
+
+_FOLDERS: dict[Kind, str] = {"snapshot": "_log", "operation": "_operations"}
+
+
+class FolderTexts:
+    """Numbered texts as files in a folder; implements :class:`geoskip.stores.log_files.NumberedTexts`."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.location = folder.location
+
+    def identity(self) -> str | None:
+        try:
+            text = self._read("_identity.json", 4096)
+        except FileNotFoundError:
+            return None
+        return identity_of(text, f"_identity.json in {self.location}")
+
+    def begin(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            self.folder.create("_identity.json", identity_text(new_identity()))
+
+    def numbers(self, kind: Kind, identity: str) -> tuple[int, ...]:
+        try:
+            names = self.folder.names(f"{_FOLDERS[kind]}/_{identity}")
+        except OSError as error:
+            raise MetadataError(f"cannot list the log in {self.location}: {error}") from error
+        return tuple(sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m))
+
+    def label(self, kind: Kind, identity: str, number: int) -> str:
+        return f"{_FOLDERS[kind]}/_{identity}/_{number:08d}.json"
+
+    def read(self, kind: Kind, identity: str, number: int) -> bytes:
+        return self._read(self.label(kind, identity, number), LARGEST[kind])
+
+    def _read(self, name: str, limit: int) -> bytes:
+        try:
+            data = self.folder.read(name, limit + 1)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise MetadataError(f"cannot read {name} in {self.location}: {error}") from error
+        if len(data) > limit:
+            raise MetadataError(f"{name} in {self.location} has more than {limit} bytes")
+        return data
+
+    def create(self, kind: Kind, identity: str, number: int, text: bytes) -> None:
+        self.folder.create(self.label(kind, identity, number), text)
+
+    def forget(self, kind: Kind, identity: str, *numbers: int) -> None:
+        for number in numbers:
+            self.folder.delete(self.label(kind, identity, number))
 
 
 class ParquetStore(PartStore):
@@ -91,12 +135,10 @@ class ParquetStore(PartStore):
     )
 
     def __init__(self, folder: Folder | str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:
-        super().__init__()
         self.folder: Folder = LocalFolder(folder) if isinstance(folder, str | os.PathLike) else folder
-        self.location = self.folder.location
+        super().__init__(FolderTexts(self.folder), encryption)
         self.distant = not isinstance(self.folder, LocalFolder)
         self.encryption = encryption
-        self._entries = LogFiles(self.folder, encryption)
         self._local = threading.local()
 
     @contextlib.contextmanager
@@ -116,68 +158,8 @@ class ParquetStore(PartStore):
         except MetadataError:  # unknown
             return True
 
-    def latest(self) -> int | None:
-        identity = self._log()
-        return None if identity is None else self._latest(identity)
-
-    def identity(self) -> str | None:
-        try:
-            text = self._entries.read("_identity.json", 4096)
-        except FileNotFoundError:
-            return None
-        return identity_of(text, f"_identity.json in {self.location}")
-
     def _log(self) -> str | None:
         return getattr(self._local, "identity", None) or self.identity()
-
-    def header(self, number: int) -> Header:
-        identity = self._log() or ""
-        known = self._snapshots.peek(identity, number)
-        return known.header if known is not None else self._entries.snapshot(identity, number)[0]
-
-    def begin(self) -> str:
-        identity = self.identity()
-        if identity is not None:
-            return identity
-        with contextlib.suppress(FileExistsError):
-            self.folder.create("_identity.json", identity_text(new_identity()))
-        identity = self.identity()
-        if identity is None:
-            raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
-        return identity
-
-    def snapshots(self) -> tuple[int, ...]:
-        identity = self._log()
-        return () if identity is None else self._numbers(f"_log/_{identity}")
-
-    def operations(self) -> tuple[int, ...]:
-        identity = self._log()
-        return () if identity is None else self._numbers(f"_operations/_{identity}")
-
-    def operation(self, number: int) -> dict[str, Any]:
-        return self._entries.operation(self._log() or "", number)
-
-    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
-        name = operation_name(identity, number)
-        latest = self._latest(identity) if self._entries.vault is not None else None
-        text = self._entries.operation_text(entry_json(entry), identity, number, latest)
-        try:
-            self.folder.create(name, text)
-        except FileExistsError:
-            raise entry_conflict(self, number) from None
-        if self.identity() != identity:
-            self._forget(name)
-            raise entry_conflict(self, number)
-
-    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
-        identity = self._log()
-        if identity is None:
-            return
-        latest = self._latest(identity)
-        names = [snapshot_name(identity, number) for number in snapshots if number != latest]
-        for name in [*names, *(operation_name(identity, number) for number in operations)]:
-            self.folder.delete(name)
-        self._snapshots.forget(identity, snapshots)
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
         parts = self.folder.names("_parts")
@@ -200,21 +182,6 @@ class ParquetStore(PartStore):
             self.folder.delete(name)
         return len(left)
 
-    def check(self, header: Header, expected: int | None) -> None:
-        """Raise ConflictError as in the base class, and if the number ``expected`` is now another snapshot.
-
-        This happens if an older state of the folder was restored, and others have committed since.
-        """
-        super().check(header, expected)
-        if expected is not None and header.created:
-            with contextlib.suppress(MetadataError):  # a damaged one may be replaced
-                if self._entries.snapshot(header.identity, expected)[0].created != header.created:
-                    self._snapshots.forget(header.identity, [expected])
-                    raise ConflictError(
-                        f"snapshot {expected} in {self.location} is another than the one that was read; load it and "
-                        "try again"
-                    )
-
     def protects(self, number: int) -> bool:
         identity = self._log()
         return identity is not None and self._entries.snapshot(identity, number)[1] is not None
@@ -226,7 +193,7 @@ class ParquetStore(PartStore):
             return super().rotate(header, expected=expected)
         made = next_header(header, files=old.files, number=expected + 1, identity=header.identity)
         made = replace(made, parts=old.parts)
-        self._create(made, self._entries.vault.rewrap(self._entries.protection_of(made) or protection), made=())
+        self._create(made, self._entries.vault.rewrap(self._entries.protection_of(made) or protection), ())
         return made
 
     def drop(self) -> None:
@@ -234,24 +201,8 @@ class ParquetStore(PartStore):
             self.folder.delete(name)
         self._snapshots.clear()
 
-    def _latest(self, identity: str) -> int | None:
-        return max(self._numbers(f"_log/_{identity}"), default=None)
-
-    def _numbers(self, folder: str) -> tuple[int, ...]:
-        try:
-            names = self.folder.names(folder)
-        except OSError as error:
-            raise MetadataError(f"cannot list the log in {self.location}: {error}") from error
-        return tuple(sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m))
-
-    def _read_snapshot(self, identity: str, number: int) -> Snapshot:
-        header, protection = self._entries.snapshot(identity, number)
-        parts = self._readers(header.parts, protection)
-        if header.files != sum(part.rows_left for part in header.parts):
-            raise MetadataError(
-                f"the parts of snapshot {number} in {self.location} do not have its {header.files} files"
-            )
-        return Snapshot(header, FileMetadata(header.files, partial(load_columns, header, parts)))
+    def _files_of(self, header: Header, protection: SnapshotProtection | None) -> FileMetadata:
+        return FileMetadata(header.files, partial(load_columns, header, self._readers(header.parts, protection)))
 
     def _read_parts(self, base: Header, parts: Sequence[PartFile], header: Header) -> pa.Table:
         _, protection = self._entries.snapshot(base.identity, base.number)
@@ -261,43 +212,6 @@ class ParquetStore(PartStore):
     def _readers(self, parts: Sequence[PartFile], protection: SnapshotProtection | None) -> list[PartReader]:
         return [PartReader(self.folder, part, self._entries.keys(protection)) for part in parts]
 
-    def _commit_parts(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
-        protection = self._entries.protection_of(header)
-        new: list[PartFile] = []
-        if table.num_rows or not kept:
-            new.append(self._write_part(header, table, protection))
-        header = replace(header, parts=(*kept, *new))
-        self._create(header, protection, made=[part.name for part in new])
-        return header
-
-    def _create(self, header: Header, protection: SnapshotProtection | None, *, made: Sequence[str]) -> None:
-        """Create the entry of a snapshot; after a lost race or a drop, remove the files ``made`` for it."""
-        entry = snapshot_name(header.identity, header.number)
-        try:
-            self.folder.create(entry, self._entries.snapshot_text(header, protection))
-        except FileExistsError:
-            self._forget(*made)
-            raise ConflictError(
-                f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
-            ) from None
-        except OSError:
-            if not self._exists(header):
-                raise
-        self._snapshots.forget(header.identity, [header.number])  # cached from an older state of the folder
-        if self.identity() != header.identity:  # dropped meanwhile: the entry belongs to no log
-            self._forget(entry, *made)
-            raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
-        if is_late(self, header):
-            self._forget(entry)  # not its parts: a snapshot that followed it may use them
-            raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
-
-    def _exists(self, header: Header) -> bool:
-        """True if the entry exists although its creation failed, as when the response was lost."""
-        with contextlib.suppress(MetadataError):
-            stored, _ = self._entries.snapshot(header.identity, header.number)
-            return (stored.created, stored.operation) == (header.created, header.operation)
-        return False
-
     def _write_part(self, header: Header, table: pa.Table, protection: SnapshotProtection | None) -> PartFile:
         name = f"_parts/_{part_name(header)}{PART_SUFFIX}"
         with tempfile.TemporaryDirectory(prefix="geoskip-") as scratch:
@@ -306,7 +220,7 @@ class ParquetStore(PartStore):
             self.folder.put(name, path)
         return part
 
-    def _forget(self, *names: str) -> None:
-        for name in names:
-            with contextlib.suppress(OSError):  # left for vacuum
-                self.folder.delete(name)
+    def _forget_parts(self, parts: Sequence[PartFile]) -> None:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                self.folder.delete(part.name)

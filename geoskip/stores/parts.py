@@ -3,6 +3,9 @@
 A part is a file of :mod:`geoskip.stores.part_files`. A header names parts and the rows removed from each. A commit
 writes one part: :func:`remove_rows` and :func:`merged_from` select the parts that the next snapshot keeps, and those
 that are merged into the new part.
+
+Headers, and entries of the operation log, are numbered texts. After one was created the identity of the log is read
+again: if the log was dropped meanwhile, the text belongs to no log and is removed.
 """
 
 from __future__ import annotations
@@ -10,16 +13,19 @@ from __future__ import annotations
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from geoskip.errors import MetadataError
-from geoskip.metadata import Header, PartFile, Snapshot, conform, files_schema
-from geoskip.stores.base import Store, new_identity, next_header, next_snapshot
+from geoskip.errors import ConflictError, MetadataError
+from geoskip.metadata import FileMetadata, Header, PartFile, Snapshot, conform, files_schema
+from geoskip.stores.base import Store, entry_conflict, entry_json, is_late, new_identity, next_header, next_snapshot
+from geoskip.stores.encryption import Encryption, SnapshotProtection
+from geoskip.stores.log_files import Kind, LogEntries, NumberedTexts
 
 _MOST_PARTS, _FANOUT = 16, 4
 OWNER = 24
@@ -87,29 +93,59 @@ class SnapshotCache:
 
 
 class PartStore(Store):
-    """A store that keeps snapshots as parts; subclasses read and write the parts."""
+    """A store that keeps snapshots as parts, and headers and log entries as numbered texts."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: NumberedTexts, encryption: Encryption | None = None) -> None:
+        self.location = texts.location
+        self._texts = texts
+        self._entries = LogEntries(texts, encryption)
         self._snapshots = SnapshotCache()
 
     @abstractmethod
-    def _read_snapshot(self, identity: str, number: int) -> Snapshot:
-        """Read a snapshot, its columns lazily."""
+    def _files_of(self, header: Header, protection: SnapshotProtection | None) -> FileMetadata:
+        """The files table of a snapshot, its columns read lazily."""
 
     @abstractmethod
     def _read_parts(self, base: Header, parts: Sequence[PartFile], header: Header) -> pa.Table:
         """Read the rows of some parts of ``base``, with the columns of the new ``header``."""
 
     @abstractmethod
-    def _commit_parts(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
-        """Write a part of the table and commit; returns the header with its parts."""
+    def _write_part(self, header: Header, table: pa.Table, protection: SnapshotProtection | None) -> PartFile:
+        """Write rows of the files table as a new part, for the snapshot of ``header``."""
+
+    @abstractmethod
+    def _forget_parts(self, parts: Sequence[PartFile]) -> None:
+        """Remove parts that no snapshot names; errors are ignored, since a sweep removes them too."""
 
     def _log(self) -> str | None:
         """The identity of the log that this thread uses, see :meth:`of_log`."""
         return self.identity()
 
-    def _header_of(self, identity: str, number: int) -> Header:
-        return self.load(number).header
+    def identity(self) -> str | None:
+        return self._texts.identity()
+
+    def latest(self) -> int | None:
+        identity = self._log()
+        return None if identity is None else self._latest(identity)
+
+    def _latest(self, identity: str) -> int | None:
+        return max(self._texts.numbers("snapshot", identity), default=None)
+
+    def snapshots(self) -> tuple[int, ...]:
+        identity = self._log()
+        return () if identity is None else self._texts.numbers("snapshot", identity)
+
+    def operations(self) -> tuple[int, ...]:
+        identity = self._log()
+        return () if identity is None else self._texts.numbers("operation", identity)
+
+    def operation(self, number: int) -> dict[str, Any]:
+        return self._entries.operation(self._log() or "", number)
+
+    def header(self, number: int) -> Header:
+        identity = self._log() or ""
+        known = self._snapshots.peek(identity, number)
+        return known.header if known is not None else self._entries.snapshot(identity, number)[0]
 
     def load(self, number: int) -> Snapshot:
         identity = self._log()
@@ -117,8 +153,63 @@ class PartStore(Store):
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
         return self._snapshots.get(identity, number, self._read_snapshot)
 
+    def _read_snapshot(self, identity: str, number: int) -> Snapshot:
+        header, protection = self._entries.snapshot(identity, number)
+        files = self._files_of(header, protection)
+        if header.files != sum(part.rows_left for part in header.parts):
+            raise MetadataError(
+                f"the parts of snapshot {number} in {self.location} do not have its {header.files} files"
+            )
+        return Snapshot(header, files)
+
     def reread(self) -> None:
         self._snapshots.expire()
+
+    def begin(self) -> str:
+        with self.patiently():
+            identity = self.identity()
+            if identity is None:
+                self._texts.begin()
+                identity = self.identity()
+            if identity is None:
+                raise self._dropped_error()
+            return identity
+
+    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
+        with self.patiently():
+            latest = self._latest(identity) if self._entries.vault is not None else None
+            text = self._entries.operation_text(entry_json(entry), identity, number, latest)
+            try:
+                self._texts.create("operation", identity, number, text)
+            except (FileExistsError, FileNotFoundError):
+                raise entry_conflict(self, number) from None
+            if self.identity() != identity:
+                self._take_back("operation", identity, number)
+                raise entry_conflict(self, number)
+
+    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
+        with self.patiently():
+            identity = self._log()
+            if identity is None:
+                return
+            self._texts.forget("snapshot", identity, *sorted(set(snapshots) - {self._latest(identity)}))
+            self._texts.forget("operation", identity, *operations)
+            self._snapshots.forget(identity, snapshots)
+
+    def check(self, header: Header, expected: int | None) -> None:
+        """Raise ConflictError as in the base class, and if the number ``expected`` is now another snapshot.
+
+        This happens if an older state of the metadata was restored, and others have committed since.
+        """
+        super().check(header, expected)
+        if expected is not None and header.created:
+            with suppress(MetadataError):  # a damaged one may be replaced
+                if self._entries.snapshot(header.identity, expected)[0].created != header.created:
+                    self._snapshots.forget(header.identity, [expected])
+                    raise ConflictError(
+                        f"snapshot {expected} in {self.location} is another than the one that was read; load it and "
+                        "try again"
+                    )
 
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
         """Create the next snapshot; see :meth:`Store.commit`.
@@ -144,7 +235,7 @@ class PartStore(Store):
         """
         with self.patiently():
             self.check(header, expected)
-            base = self._header_of(header.identity, expected)
+            base = self.load(expected).header
             if len(removed) != base.files:
                 raise MetadataError(f"snapshot {expected} has {base.files} files, {len(removed)} were looked at")
             schema = files_schema(header.stored)
@@ -157,6 +248,51 @@ class PartStore(Store):
             files = sum(part.rows_left for part in kept[:first]) + table.num_rows
             header = next_header(header, files=files, number=expected + 1, identity=header.identity)
             return self._commit_parts(header, tuple(kept[:first]), table)
+
+    def _commit_parts(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
+        """Write a part of the table and commit; returns the header with its parts."""
+        protection = self._entries.protection_of(header)
+        new = [self._write_part(header, table, protection)] if table.num_rows or not kept else []
+        header = replace(header, parts=(*kept, *new))
+        self._create(header, protection, new)
+        return header
+
+    def _create(self, header: Header, protection: SnapshotProtection | None, made: Sequence[PartFile]) -> None:
+        """Create the text of a snapshot; after a lost race or a drop, remove the parts ``made`` for it."""
+        identity, number = header.identity, header.number
+        try:
+            self._texts.create("snapshot", identity, number, self._entries.snapshot_text(header, protection))
+        except FileExistsError:
+            self._forget_parts(made)
+            raise ConflictError(
+                f"another writer committed snapshot {number} to {self.location} first; load it and try again"
+            ) from None
+        except OSError:
+            if not self._exists(header):
+                raise
+        self._snapshots.forget(identity, [number])  # cached from an older state of the metadata
+        if self.identity() != identity:
+            self._take_back("snapshot", identity, number)
+            self._forget_parts(made)
+            raise self._dropped_error()
+        if is_late(self, header):
+            self._take_back("snapshot", identity, number)  # not its parts: a snapshot that followed it may use them
+            raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
+
+    def _exists(self, header: Header) -> bool:
+        """True if the text exists although its creation failed, as when the response was lost."""
+        with suppress(MetadataError):
+            stored, _ = self._entries.snapshot(header.identity, header.number)
+            return (stored.created, stored.operation) == (header.created, header.operation)
+        return False
+
+    def _take_back(self, kind: Kind, identity: str, number: int) -> None:
+        """Remove a text that was just created; errors are ignored, since a vacuum removes it too."""
+        with suppress(OSError, MetadataError):
+            self._texts.forget(kind, identity, number)
+
+    def _dropped_error(self) -> ConflictError:
+        return ConflictError(f"the metadata in {self.location} were dropped during this commit; index again")
 
 
 def part_name(header: Header) -> str:

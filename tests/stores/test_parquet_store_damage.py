@@ -17,7 +17,7 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import FORMAT, PartFile
 from geoskip.stores import LocalFolder, ParquetStore
 from geoskip.stores.base import header_json, new_identity
-from geoskip.stores.log_files import LARGEST_SNAPSHOT, entry_text
+from geoskip.stores.log_files import LARGEST, entry_text
 from geoskip.stores.part_files import PartReader, write_part
 from tests.support.storing import HEADER, begun, content, entry, table
 
@@ -40,7 +40,7 @@ def outcome(path: Path) -> Any:
 
 
 def snapshot_entry(header):
-    return entry_text("header", header_json(header), LARGEST_SNAPSHOT)
+    return entry_text("header", header_json(header), LARGEST["snapshot"])
 
 
 KINDS = ("_identity.json", "_log/*/*.json", "_parts/*.part")

@@ -10,6 +10,7 @@ from typing import Any
 from geoskip.errors import MetadataError
 from geoskip.metadata import FORMAT, check_format
 from geoskip.stores.base import new_identity
+from geoskip.stores.log_files import Kind
 from geoskip.stores.search.server import AlreadyExistsError, ForbiddenError, Json, NotFoundError, RefusedError, Server
 
 DIGITS = "[0-9a-f]{32}"
@@ -45,7 +46,7 @@ _MAPPINGS: Json = {
 
 
 class SearchIndex:
-    """One alias of a server, and the index behind it."""
+    """One alias of a server, and the index behind it; its texts are documents."""
 
     def __init__(self, server: Server, name: str, settings: Mapping[str, Any]) -> None:
         self.server, self.name = server, name
@@ -148,23 +149,8 @@ class SearchIndex:
             raise MetadataError(f"the log in {self.location} has no identity")
         return found
 
-    def create(self, kind: str, identity: str, number: int, text: bytes) -> None:
-        """Create an entry exclusively; it counts as created if only the response was lost.
-
-        Parameters
-        ----------
-        kind, identity, number
-            ``"snapshot"`` or ``"operation"``, the log, and the number of the entry in it.
-        text
-            The content.
-
-        Raises
-        ------
-        AlreadyExistsError
-            If the number has another entry.
-        NotFoundError
-            If there is no index.
-        """
+    def create(self, kind: Kind, identity: str, number: int, text: bytes) -> None:
+        """Create a text exclusively; it counts as created if only the response was lost."""
         mark = new_identity()
         document = {"kind": kind, "identity": identity, "number": number, "mark": mark, "text": text.decode("ascii")}
         path = f"/{self.name}/_create/{_entry(kind, identity, number)}"
@@ -179,21 +165,16 @@ class SearchIndex:
             self.refresh()  # so that the next attempt finds an entry with this number
             raise
 
-    def text(self, kind: str, identity: str, number: int) -> bytes:
-        """Read an entry; raises NotFoundError if it is missing.
+    def label(self, kind: Kind, identity: str, number: int) -> str:
+        return f"snapshot {number}" if kind == "snapshot" else f"entry {number} of the operation log"
 
-        Parameters
-        ----------
-        kind, identity, number
-            As for :meth:`create`.
-        """
+    def read(self, kind: Kind, identity: str, number: int) -> bytes:
         source = self.server.document(self.name, _entry(kind, identity, number))
         if (source.get("kind"), source.get("identity"), source.get("number")) != (kind, identity, number):
             raise MetadataError(f"{kind} {number} in {self.location} is another's")
         return str(source.get("text")).encode("utf-8", "replace")
 
-    def numbers(self, kind: str, identity: str) -> tuple[int, ...]:
-        """The numbers of the entries of one kind, ascending."""
+    def numbers(self, kind: Kind, identity: str) -> tuple[int, ...]:
         query = {"bool": {"filter": [is_one_of("kind", kind), is_one_of("identity", identity)]}}
         body = {"query": query, "sort": [{"number": "asc"}], "_source": False}
         try:
@@ -204,8 +185,7 @@ class SearchIndex:
         except NotFoundError:
             return ()
 
-    def forget(self, kind: str, identity: str, *numbers: int) -> None:
-        """Remove entries that exist."""
+    def forget(self, kind: Kind, identity: str, *numbers: int) -> None:
         names = [_entry(kind, identity, number) for number in numbers]
         if len(names) <= _ALONE:
             for name in names:

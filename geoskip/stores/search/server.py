@@ -33,11 +33,11 @@ _PAGE = 10_000
 """Maximum number of hits in a page; the default limit of servers."""
 
 
-class NotFoundError(MetadataError):
+class NotFoundError(MetadataError, FileNotFoundError):
     """The index, alias or document does not exist."""
 
 
-class AlreadyExistsError(MetadataError):
+class AlreadyExistsError(MetadataError, FileExistsError):
     """The document exists."""
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
-from geoskip.metadata import Header, PartFile, Snapshot
-from geoskip.stores.base import entry_conflict, entry_json, header_json, is_late
-from geoskip.stores.log_files import LARGEST_OPERATION, LARGEST_SNAPSHOT, entry_content, entry_text, header_of
+from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.metadata import FileMetadata, Header, PartFile
+from geoskip.stores.encryption import SnapshotProtection
 from geoskip.stores.parts import OWNER, PartStore, part_name
 from geoskip.stores.search.documents import PartWriter, key_properties, slots_of
 from geoskip.stores.search.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchIndex, is_one_of
 from geoskip.stores.search.search_files import SearchFiles, read_parts
-from geoskip.stores.search.server import AlreadyExistsError, NotFoundError, RefusedError, Server
+from geoskip.stores.search.server import NotFoundError, RefusedError, Server
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 
@@ -86,7 +84,6 @@ class ElasticsearchStore(PartStore):
         seconds = all(isinstance(given, int | float) for given in (timeout, patience))
         if not (seconds and timeout > 0 and patience >= 0):
             raise InvalidSpecificationError(f"timeout={timeout!r} and patience={patience!r} are no seconds")
-        super().__init__()
         self.server = Server(
             hosts,
             user=user,
@@ -100,7 +97,7 @@ class ElasticsearchStore(PartStore):
         self.name = name
         self.ask_above = ask_above
         self._index = SearchIndex(self.server, name, {"number_of_shards": 1, **(settings or {})})
-        self.location = self._index.location
+        super().__init__(self._index)
 
     def __repr__(self) -> str:
         return f"ElasticsearchStore({self.location!r})"
@@ -110,56 +107,6 @@ class ElasticsearchStore(PartStore):
 
     def latest(self) -> int | None:
         return self._index.latest()
-
-    def identity(self) -> str | None:
-        return self._index.identity()
-
-    def snapshots(self) -> tuple[int, ...]:
-        identity = self.identity()
-        return () if identity is None else self._index.numbers("snapshot", identity)
-
-    def operations(self) -> tuple[int, ...]:
-        identity = self.identity()
-        return () if identity is None else self._index.numbers("operation", identity)
-
-    def operation(self, number: int) -> dict[str, Any]:
-        try:
-            text = self._index.text("operation", self.identity() or "none", number)
-        except NotFoundError:
-            raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
-        return entry_content(text, "entry", f"entry {number} of the operation log in {self.location}")
-
-    def begin(self) -> str:
-        with self.patiently():
-            identity = self.identity()
-            if identity is None:
-                self._index.begin()
-                identity = self.identity()
-            if identity is None:
-                raise ConflictError(f"the metadata in {self.location} were dropped while a log began; index again")
-            return identity
-
-    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
-        with self.patiently():
-            text = entry_text("entry", entry_json(entry), LARGEST_OPERATION)
-            if self.identity() != identity:
-                raise entry_conflict(self, number)
-            try:
-                self._index.create("operation", identity, number, text)
-            except (AlreadyExistsError, NotFoundError):
-                raise entry_conflict(self, number) from None
-            if self.identity() != identity:
-                self._index.forget("operation", identity, number)
-                raise entry_conflict(self, number)
-
-    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
-        with self.patiently():
-            identity, latest = self.identity(), self.latest()
-            if identity is None:
-                return
-            self._index.forget("snapshot", identity, *sorted(set(snapshots) - {latest}))
-            self._index.forget("operation", identity, *operations)
-            self._snapshots.forget(identity, snapshots)
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
         with self.patiently():
@@ -172,7 +119,7 @@ class ElasticsearchStore(PartStore):
             with self.server.parsing_answer():
                 stored = {bucket["key"] for bucket in answer["aggregations"]["parts"]["buckets"]}
             owned = tuple(operation[:OWNER] for operation in running()) or ("/",)
-            named = {part.name for number in self.snapshots() for part in self._header_of(identity, number).parts}
+            named = {part.name for number in self.snapshots() for part in self.header(number).parts}
             left = [name for name in stored - named if not name.startswith(owned)]
             if left:
                 self._index.delete_all(is_one_of("part", *left))
@@ -184,54 +131,19 @@ class ElasticsearchStore(PartStore):
             self._index.end()
             self._snapshots.clear()
 
-    def _read_snapshot(self, identity: str, number: int) -> Snapshot:
-        header = self._header_of(identity, number)
-        return Snapshot(header, SearchFiles(self.server, self.name, header, self.ask_above))
+    def _files_of(self, header: Header, protection: SnapshotProtection | None) -> FileMetadata:
+        return SearchFiles(self.server, self.name, header, self.ask_above)
 
     def _read_parts(self, base: Header, parts: Sequence[PartFile], header: Header) -> pa.Table:
         return read_parts(self.server, self.name, parts, slots_of(header.stored), None)
 
-    def _header_of(self, identity: str, number: int) -> Header:
-        what = f"snapshot {number} in {self.location}"
-        try:
-            text = self._index.text("snapshot", identity, number)
-        except NotFoundError:
-            raise MetadataError(f"there is no {what}") from None
-        header = header_of(entry_content(text, "header", what), what)
-        if (header.identity, header.number) != (identity, number):
-            raise MetadataError(f"{what} is the entry of another snapshot")
-        if header.files != sum(part.rows_left for part in header.parts):
-            raise MetadataError(f"the parts of {what} do not have its {header.files} files")
-        return header
-
     def _commit_parts(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
-        new: list[PartFile] = []
         try:
-            if table.num_rows or not kept:
-                new = [self._write_part(header, table)]
-            header = replace(header, parts=(*kept, *new))
-            text = entry_text("header", header_json(header), LARGEST_SNAPSHOT)
-            self._index.create("snapshot", header.identity, header.number, text)
-        except AlreadyExistsError:
-            self._forget_parts(new)
-            raise ConflictError(
-                f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
-            ) from None
-        except NotFoundError:
+            return super()._commit_parts(header, kept, table)
+        except NotFoundError:  # somebody has removed the index
             raise self._dropped_error() from None
-        if self.identity() != header.identity:  # dropped meanwhile: the entry belongs to no log
-            self._index.forget("snapshot", header.identity, header.number)
-            self._forget_parts(new)
-            raise self._dropped_error()
-        if is_late(self, header):
-            self._index.forget("snapshot", header.identity, header.number)
-            raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
-        return header
 
-    def _dropped_error(self) -> ConflictError:
-        return ConflictError(f"the metadata in {self.location} were dropped during this commit; index again")
-
-    def _write_part(self, header: Header, table: pa.Table) -> PartFile:
+    def _write_part(self, header: Header, table: pa.Table, protection: SnapshotProtection | None) -> PartFile:
         part = PartWriter(part_name(header), table, slots_of(header.stored), self._fields_with_keys(header))
         try:
             self.server.store(self.name, part.documents())
