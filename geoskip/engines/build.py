@@ -50,7 +50,7 @@ from geoskip.sources.build_verbs import (
 )
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.footers import IndexPlan, is_readable
-from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, local_etag, reason_not_indexable
+from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, absolute_uri, local_etag, reason_not_indexable
 from geoskip.sources.progress import delayed_progress
 from geoskip.sources.sampled_values import prepare_entries
 from geoskip.sources.settings import PARQUET, SETTINGS_OF
@@ -239,7 +239,7 @@ class ParquetData:
         return BuildResult(rows.rows, rows.excluded, self.built.reader_texts())
 
     def _uri(self, path: str) -> str:
-        return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
+        return absolute_uri(path, self.root)
 
     # --- indexes ------------------------------------------------------------------------------------------------------
 
@@ -249,13 +249,10 @@ class ParquetData:
         Raises InvalidSpecificationError for duplicate indexes and those that need Spark, and UnknownColumnError.
         """
         found = check_indexes(indexes)
-        binder = TextBinder(types_of_columns(self.relation), self._is_case_sensitive(), self.source.unread)
+        binder = TextBinder(types_of_columns(self.relation), self.relation.is_case_sensitive, self.source.unread)
         entries = [self._entry(binder, index) for index in found]
         check_distinct(entries, new=not all(index.bound for index in found))
         return entries
-
-    def _is_case_sensitive(self) -> bool:
-        return str(self.relation.settings.get("spark.sql.caseSensitive")).lower() == "true"
 
     def _entry(self, binder: TextBinder, index: Index) -> IndexEntry:
         texts = texts_of(index)
@@ -299,7 +296,7 @@ class ParquetData:
 
     def _summarise_files(self, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> dict[str, FileResult]:
         """Summaries of files by their URIs."""
-        read_chunk = partial(_read_chunk, [entry.index for entry in entries], self._is_case_sensitive())
+        read_chunk = partial(_read_chunk, [entry.index for entry in entries], self.relation.is_case_sensitive)
         named = [(file.uri, local_path(file.uri) or "") for file in files]
         size = max(1, min(_CHUNK, -(-len(named) // self.threads)))
         chunks = [named[start : start + size] for start in range(0, len(named), size)]

@@ -57,6 +57,7 @@ from geoskip.evaluation.value_texts import round_outwards, texts_of
 from geoskip.indexes.file_statistics import FileStatistics
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot, unread_reason
+from geoskip.sources.listed_files import absolute_uri
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
 from geoskip.types import sql_type
@@ -187,7 +188,7 @@ def _uri(root: str, path: str) -> str:
     >>> _uri("file:/é", "a\u2003b"), _uri("file:/", "[a]")
     ('file:///é/a%E2%80%83b', 'file:///%5Ba%5D')
     """
-    whole = path if "://" in path or path.startswith("file:/") else f"{root.rstrip('/')}/{path}"
+    whole = absolute_uri(path, root)
     local = local_path(whole)
     scheme, mark, rest = ("file", "://", local) if local is not None else whole.partition("://")
     return scheme + mark + _ENCODED.sub(lambda found: quote(found[0], safe=""), rest)

@@ -100,6 +100,11 @@ class Reader:
         """Test whether the format parses text, so that the options define the rows."""
         return self.is_of("CSV", "Json", "Text")
 
+    @property
+    def is_case_sensitive(self) -> bool:
+        """Test whether names that differ only in case name different columns."""
+        return str(self.settings.get("spark.sql.caseSensitive")).lower() == "true"
+
     def matching_options(self) -> dict[str, str]:
         """Options that can change a value, by lower-case name.
 
@@ -356,12 +361,11 @@ def _reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json
             column = name.removeprefix(DEFAULT_OF)
             return f"files that lack {column} read {value} for it then, {settings.get(name)} now"
         return f"it was built with {name}={value}, the session has {settings.get(name)}"
-    sensitive = str(settings.get("spark.sql.caseSensitive")).lower() == "true"
     positional = (str(settings.get(_POSITIONAL)).lower(), options.get(_POSITIONAL, "").lower())
     if reader.is_of("Orc") and "true" in positional:
         return f"with {_POSITIONAL} columns are found by their position"
     if request.get("schema") and source["class"].endswith(".CSVFileFormat"):
-        return _csv_difference(json.loads(source["schema"]), json.loads(request["schema"]), sensitive)
+        return _csv_difference(json.loads(source["schema"]), json.loads(request["schema"]), reader.is_case_sensitive)
     return None
 
 

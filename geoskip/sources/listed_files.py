@@ -28,6 +28,7 @@ _TICK_MS = 20
 """Clocks of local file systems advance every 4 to 10 ms."""
 _FOLDER_TICK = 0.05
 """Seconds by which the modification time of a folder may lag behind the clock."""
+_URI_HEAD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _REMOTE_TICK_MS = 2000
 """Object stores report whole seconds."""
 
@@ -187,6 +188,15 @@ def relative_path(uri: str, root: str) -> str:
     """
     prefix = root.rstrip("/") + "/"
     return uri[len(prefix) :] if uri.startswith(prefix) else uri
+
+
+def absolute_uri(path: str, root: str) -> str:
+    """URI of a file, from its path as of :func:`relative_path`.
+
+    >>> absolute_uri("a b/c", "file:/data"), absolute_uri("file:/other/c", "file:/data")
+    ('file:/data/a b/c', 'file:/other/c')
+    """
+    return path if _URI_HEAD.match(path) else f"{root.rstrip('/')}/{path}"
 
 
 def local_etag(path: str) -> str | None:

@@ -17,11 +17,10 @@ from collections.abc import Callable
 from geoskip.errors import MetadataError
 from geoskip.lifecycle.log import latest as latest_snapshot
 from geoskip.metadata import Snapshot
-from geoskip.spark.filesystem import HadoopFolder
+from geoskip.spark.filesystem import folder_at
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyKeeper, KeyRing
-from geoskip.stores.log_files import LocalFolder, local_path
 from geoskip.stores.parquet import ParquetStore
 
 FOLDER = "_geoskip"
@@ -224,8 +223,4 @@ def _is_same(one: Store, other: Store) -> bool:
 
 def default_store(root: str, metadata: str | None = None, encryption: Encryption | None = None) -> Store:
     """Parquet store in ``<root>/_geoskip``, or in another folder."""
-    location = metadata or root.rstrip("/") + "/" + FOLDER
-    path = local_path(location)
-    if path is None:
-        return ParquetStore(HadoopFolder(location), encryption=encryption)
-    return ParquetStore(LocalFolder(path), encryption=encryption)
+    return ParquetStore(folder_at(metadata or root.rstrip("/") + "/" + FOLDER), encryption=encryption)

@@ -177,6 +177,12 @@ class HadoopFolder:
         return _class(jvm, _PATH)(f"{self.location}/{name}")
 
 
+def folder_at(uri: str) -> LocalFolder | HadoopFolder:
+    """The folder at a URI, local or through Hadoop's file system."""
+    path = local_path(uri)
+    return HadoopFolder(uri) if path is None else LocalFolder(path)
+
+
 @functools.lru_cache(maxsize=8)
 def _class(jvm: Any, name: str) -> Any:
     """Java class by its name, cached, since Py4J looks up each part of a name in the JVM."""

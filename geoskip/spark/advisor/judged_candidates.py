@@ -19,7 +19,7 @@ from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column, Opaque, Predicate, walk
 from geoskip.rewrite import canonical
 from geoskip.sources.column_names import quote_if_needed
-from geoskip.sources.listed_files import ListedFile, is_below
+from geoskip.sources.listed_files import ListedFile, absolute_uri, is_below
 from geoskip.sources.progress import delayed_progress
 from geoskip.spark.advisor.file_sample import FileSample, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition
@@ -200,12 +200,12 @@ def _masks(
     scan: ScanCondition, snapshot: Snapshot, state: SourceState, together: Sequence[Sequence[str]]
 ) -> Iterable[tuple[VertexMasks, Mask]]:
     """Masks of a scan's condition, computed once for all partitions with the same condition."""
-    root = snapshot.header.root.rstrip("/") + "/"
+    root = snapshot.header.root
     usable = usable_indexes(scan, snapshot, snapshot.header.entries, state, [])
     by_name = {str(index): index for index in usable}
     groups = [[by_name[name] for name in names] for names in together if by_name.keys() >= set(names)]
     paths = snapshot.files.column("path").to_pylist()
-    in_scope = np.array([is_below(p if ":/" in p else root + p, scan.roots) for p in paths], dtype=bool)
+    in_scope = np.array([is_below(absolute_uri(path, root), scan.roots) for path in paths], dtype=bool)
     places = scan.places(snapshot)
     yield VertexMasks({}), in_scope & (places == -1)
     alike: dict[Predicate, list[int]] = {}

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.advisor.indicators import Extent, Indicators, ScanIndicators, Workload
 from geoskip.errors import InvalidSpecificationError, MetadataError
-from geoskip.sources.listed_files import FileListing, ListedFile, is_below
+from geoskip.sources.listed_files import FileListing, ListedFile, absolute_uri, is_below
 from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, conditions_of
 from geoskip.spark.advisor.workload_log import logged_conditions
 from geoskip.spark.build.spark_jobs import explain_errors
@@ -180,7 +180,7 @@ def _rows_known(root: str, files: Mapping[str, ListedFile]) -> dict[str, int]:
     columns = (snapshot.files.column(name).to_pylist() for name in ("path", "size", "mtime", "rows"))
     found = {}
     for name, size, time, rows in zip(*columns, strict=True):
-        path = name if ":/" in name else f"{root.rstrip('/')}/{name}"
+        path = absolute_uri(name, root)
         file = files.get(path)
         if rows is not None and file is not None and (file.size, file.mtime) == (size, time):
             found[path] = rows

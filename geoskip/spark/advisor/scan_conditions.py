@@ -30,7 +30,7 @@ from geoskip.planner import decide
 from geoskip.predicates import And, Predicate
 from geoskip.report import shorten
 from geoskip.sources.dependencies import renamer
-from geoskip.sources.listed_files import is_below
+from geoskip.sources.listed_files import absolute_uri, is_below
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, parts_of
@@ -184,8 +184,8 @@ class ScanCondition:
         """The position of each file's vector, -1 for unknown ones, -2 for files that Spark's pruning skips."""
         if not self.folders:
             return np.zeros(len(snapshot.files), dtype=np.int64)
-        root = snapshot.header.root.rstrip("/") + "/"
-        found = (self.place_of(path if ":/" in path else root + path) for path in snapshot.files.paths())
+        root = snapshot.header.root
+        found = (self.place_of(absolute_uri(path, root)) for path in snapshot.files.paths())
         return np.array([-2 if place is None else place for place in found], dtype=np.int64)
 
     def _evaluator(

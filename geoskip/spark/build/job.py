@@ -79,7 +79,7 @@ def read_summaries(
     if not in_driver and not check_workers(state, entries):
         return {each.path: each for each in read_through_aggregates(state, entries, files)}
     plans = _plans(state.relation, entries, files)
-    sensitive = str(state.relation.settings.get("spark.sql.caseSensitive")).lower() == "true"
+    sensitive = state.relation.is_case_sensitive
     if plans is not None and files and len(plans) == len(entries):
         summarised += read_through_arrow(state.spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
     elif (

@@ -67,13 +67,13 @@ from geoskip.spark.dataset.rewrite_folders import (
     check_room,
     copy_files,
     exclusive,
-    folder_at,
     remove_abandoned,
     remove_folder,
     rename_folder,
 )
 from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData
 from geoskip.spark.dataset.table_location import TableLocation
+from geoskip.spark.filesystem import folder_at
 
 _RESTRICTING = (*RESTRICTING, "recursivefilelookup")
 

@@ -33,8 +33,8 @@ from geoskip.spark.build.listing import listing, resolve_path
 from geoskip.spark.build.spark_jobs import explain_errors
 from geoskip.spark.catalog import FOLDER as METADATA
 from geoskip.spark.dataset.source import DatasetSource
-from geoskip.spark.filesystem import HadoopFolder
-from geoskip.stores.log_files import LocalFolder, local_path
+from geoskip.spark.filesystem import folder_at
+from geoskip.stores.log_files import Folder, local_path
 
 JOURNAL = "_geoskip_rewrite.json"
 LOCK = "_geoskip_rewriting.json"
@@ -80,12 +80,6 @@ class NewFolder:
         parent, _, name = (to or root).rstrip("/").rpartition("/")
         final = to.rstrip("/") if to else f"{parent}/{_NAMED.sub('', name)}.geoskip-{number}"
         return cls(f"{parent}/{_STAGING}{name}-{number}", final)
-
-
-def folder_at(uri: str) -> LocalFolder | HadoopFolder:
-    """The folder at a URI, local or through Hadoop's file system."""
-    path = local_path(uri)
-    return HadoopFolder(uri) if path is None else LocalFolder(path)
 
 
 def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str | None, read: Set[str]) -> None:
@@ -201,7 +195,7 @@ def _was_for_a_table(uri: str, owner: dict[str, Any] | None, root: str) -> bool:
     return is_of_table and not folder_at(uri).exists(SWITCHED)
 
 
-def _owner(folder: LocalFolder | HadoopFolder, name: str) -> dict[str, Any] | None:
+def _owner(folder: Folder, name: str) -> dict[str, Any] | None:
     try:
         found = json.loads(folder.read(name, _MOST))
     except (OSError, ValueError):

@@ -36,7 +36,15 @@ from geoskip.lifecycle.refresh import BuildResult, Listing, change_of, means_the
 from geoskip.metadata import Header, IndexEntry
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.built_rows import BuiltRows
-from geoskip.sources.listed_files import UNNAMEABLE, FileListing, glob_pattern, is_below, is_glob, local_etag
+from geoskip.sources.listed_files import (
+    UNNAMEABLE,
+    FileListing,
+    absolute_uri,
+    glob_pattern,
+    is_below,
+    is_glob,
+    local_etag,
+)
 from geoskip.sources.settings import CHANGED, recorded_settings, values_of
 from geoskip.spark.analysis import bind, relation_of, sentence
 from geoskip.spark.build.job import build
@@ -415,7 +423,7 @@ class SparkData:
         return BuildResult(built.rows, built.excluded, built.reader_texts())
 
     def _uri(self, path: str) -> str:
-        return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
+        return absolute_uri(path, self.root)
 
 
 def _is_gone(uri: str) -> bool:
