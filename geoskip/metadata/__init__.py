@@ -31,7 +31,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from geoskip.codec import predicate_from_json, predicate_to_json
 from geoskip.errors import MetadataError
@@ -168,6 +170,10 @@ class PartFile:
     def rows_left(self) -> int:
         """The number of rows that are not removed."""
         return self.rows - len(self.removed)
+
+    def numbers_left(self) -> NDArray[np.int64]:
+        """The numbers of the rows that are not removed, ascending."""
+        return np.delete(np.arange(self.rows, dtype=np.int64), np.array(self.removed, dtype=np.int64))
 
     def to_json(self) -> dict[str, Any]:
         data = dataclasses.asdict(self)

@@ -96,6 +96,15 @@ def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
     return [column.alias(f"_g{number}") for number, column in enumerate(columns)]
 
 
+def select_texts(frame: DataFrame, texts: Sequence[str], of: Index | Layout) -> DataFrame:
+    """Select the texts of a specification; raises InvalidSpecificationError if Spark cannot analyse one."""
+    try:
+        with without_error_log():
+            return frame.select(*columns_for(frame, texts))
+    except (AnalysisException, ParseException) as error:
+        raise analysis_error(of, frame, error) from None
+
+
 def column_names(frame: DataFrame) -> list[str]:
     """Names of a DataFrame's columns, which may have types that PySpark does not know."""
     return list(frame._jdf.columns())

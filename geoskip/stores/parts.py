@@ -310,8 +310,7 @@ def remove_rows(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.boo
         here = gone[start : start + part.rows_left]
         start += part.rows_left
         if here.any():
-            rows = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
-            part = replace(part, removed=tuple(sorted({*part.removed, *map(int, rows[here])})))
+            part = replace(part, removed=tuple(sorted({*part.removed, *part.numbers_left()[here].tolist()})))
         if part.rows_left:
             kept.append(part)
     return kept

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -22,7 +21,7 @@ from pyspark.sql import types as T
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout
-from geoskip.spark.analysis import analysis_error, columns_for, without_error_log
+from geoskip.spark.analysis import columns_for, select_texts
 from geoskip.spark.build.spark_reader import arrow_columns
 
 _DAY = 86_400_000_000
@@ -65,11 +64,7 @@ class LayoutColumns:
             windows, generators.
         """
         texts = layout.expressions
-        try:
-            with without_error_log():
-                selected = frame.select(*columns_for(frame, texts))
-        except (AnalysisException, ParseException) as error:
-            raise analysis_error(layout, frame, error) from None
+        selected = select_texts(frame, texts, layout)
         _check_rows_alone(layout, frame, selected)
         columns = arrow_columns(frame, texts)
         fields = frame.select(*columns).schema.fields

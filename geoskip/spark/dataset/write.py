@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
@@ -35,14 +35,7 @@ from geoskip.metadata import bytes_of
 from geoskip.sources.bound_indexes import indexes_of
 from geoskip.sources.listed_files import is_below, is_glob
 from geoskip.sources.worker_tasks import plain_uri
-from geoskip.spark.analysis import (
-    analysis_error,
-    arrow_type,
-    columns_for,
-    is_geometry_type,
-    sentence,
-    without_error_log,
-)
+from geoskip.spark.analysis import arrow_type, is_geometry_type, select_texts, sentence
 from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import qualify, table_format
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
@@ -210,11 +203,7 @@ def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
     """Raise an error, before rows are written, if an index could not be built over them."""
     for index in indexes:
         texts = index.expressions()
-        try:
-            with without_error_log():
-                fields = frame.select(*columns_for(frame, texts)).schema.fields
-        except (AnalysisException, ParseException) as error:
-            raise analysis_error(index, frame, error) from None
+        fields = select_texts(frame, texts, index).schema.fields
         names = ["geometry" if is_geometry_type(f.dataType) else f.dataType.simpleString() for f in fields]
         kinds = [arrow_type(field) for field in fields]
         index.metadata_type(*map(SourceColumn, texts, names, kinds))

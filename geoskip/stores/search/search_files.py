@@ -123,8 +123,7 @@ def _join_parts(columns: Columns, parts: Sequence[PartFile], cells: Mapping[str,
     """The table of some parts without their removed rows."""
     tables = [columns.schema.empty_table()]
     for part in parts:
-        left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
-        tables.append(columns.read(part, part.rows, cells[part.name]).take(pa.array(left)))
+        tables.append(columns.read(part, part.rows, cells[part.name]).take(pa.array(part.numbers_left())))
     return pa.concat_tables(tables)
 
 
@@ -148,9 +147,8 @@ class SearchFiles(FileMetadata):
         start = 0
         for part in header.parts:
             numbers = np.full(part.rows, -1, dtype=np.int64)
-            left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
-            numbers[left] = np.arange(start, start + len(left))
-            start += len(left)
+            numbers[part.numbers_left()] = np.arange(start, start + part.rows_left)
+            start += part.rows_left
             self._rows.append(numbers)
 
     def evaluate(self, clause: Clause) -> Mask:
