@@ -29,7 +29,7 @@ from geoskip.spark.dataset import auto_refresh as auto
 from geoskip.spark.dataset import create_refresh, verify
 from geoskip.spark.dataset.auto_refresh import RefreshThread
 from geoskip.spark.dataset.create_refresh import ENGINE
-from geoskip.spark.dataset.file_ranges import report_layout
+from geoskip.spark.dataset.dataset_layout import report_layout
 from geoskip.spark.dataset.rewrite_choice import file_target
 from geoskip.spark.dataset.rewrite_files import RewriteReport, rewrite
 from geoskip.spark.dataset.rewrite_folders import remove_replaced

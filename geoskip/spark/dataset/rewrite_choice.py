@@ -33,8 +33,7 @@ from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
 from geoskip.spark.build.listing import SourceState, open_parquet
 from geoskip.spark.build.spark_jobs import reason_of
-from geoskip.spark.dataset.file_ranges import dataset_ranges
-from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
+from geoskip.spark.dataset.dataset_layout import dataset_ranges, layout_in, own_rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 
 Mask = NDArray[np.bool_]

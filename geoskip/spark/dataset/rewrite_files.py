@@ -49,8 +49,7 @@ from geoskip.spark.build.listing import has_sink_log, listing, qualify
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import create
-from geoskip.spark.dataset.file_ranges import current_snapshot
-from geoskip.spark.dataset.recorded_layout import layout_in, record_layout
+from geoskip.spark.dataset.dataset_layout import current_snapshot, layout_in, record_layout
 from geoskip.spark.dataset.rewrite_choice import (
     Chosen,
     check_is_rewritable,

@@ -40,8 +40,8 @@ from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import qualify, table_format
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.dataset import create_refresh
+from geoskip.spark.dataset.dataset_layout import layout_in, record_layout
 from geoskip.spark.dataset.handle import Dataset, check_spelling
-from geoskip.spark.dataset.recorded_layout import layout_in, record_layout
 from geoskip.spark.dataset.source import DatasetSource, SparkData, check_metadata_arguments
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import check_session

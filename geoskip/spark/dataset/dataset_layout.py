@@ -1,12 +1,13 @@
-"""Ranges of a dataset's columns in every file, from its metadata or from the files.
+"""The layout of a dataset: the recorded one, and the ranges of its columns in every file.
 
-Bounds that no index stores are read as for a build of MinMax: from Parquet footers if these suffice.
+The layout is recorded in the metadata, which need not have an index. Ranges are those of the metadata; bounds that no
+index stores are read as for a build of MinMax: from Parquet footers if these suffice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,18 +30,65 @@ from geoskip.layout.layout_report import (
 from geoskip.layout.ranks import is_geometry
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.refresh import SnapshotDiff
+from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, perform
+from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import FileMetadata, FileRow, IndexEntry, Snapshot, build_table
 from geoskip.sources.build_verbs import is_elsewhere
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, relative_path
 from geoskip.spark.analysis import bind, columns_for
 from geoskip.spark.build.job import read_summaries
 from geoskip.spark.build.spark_jobs import collect_table
-from geoskip.spark.dataset.recorded_layout import layout_in, own_rewrite
+from geoskip.spark.dataset.create_refresh import ENGINE
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 
 _FIRST_ROWS = 100
 _SMALL = 16 << 20
 """Maximum total size of files that the driver reads without a job."""
+_OWN_REWRITES = {
+    "Delta": "OPTIMIZE ... ZORDER BY",
+    "Hudi": "CALL run_clustering(..., order => '...')",
+    "Iceberg": "CALL system.rewrite_data_files(..., strategy => 'sort', sort_order => 'zorder(...)')",
+}
+
+
+def own_rewrite(table: str) -> str:
+    """The statement by which a table format rewrites its files, or a general description."""
+    return _OWN_REWRITES.get(table, "its own procedure")
+
+
+def layout_in(snapshot: Snapshot | None) -> Mapping[str, Any]:
+    """Return the recorded layout as JSON; empty without one."""
+    return snapshot.header.layout if snapshot is not None else {}
+
+
+def record_layout(data: SparkData, layout: Mapping[str, Any]) -> None:
+    """Record a layout; if there are no metadata, in a first snapshot without an index.
+
+    Nothing is recorded if the first metadata would be unencrypted, since ``encryption`` names no key, or if the
+    metadata are those of another dataset.
+
+    Parameters
+    ----------
+    data
+        The dataset.
+    layout
+        The layout with the ids of the writes that arranged its rows, as JSON.
+    """
+    encryption = data.source.encryption
+
+    def record(attempt: CommitAttempt) -> Commit | Amend | None:
+        found = attempt.snapshot
+        if found is None:
+            is_clear = encryption is not None and encryption.key is None
+            return None if is_clear else Commit(replace(data.header(), layout=layout), build_table([], []))
+        if found.header.layout == layout or is_elsewhere(data, found.header):
+            return None
+        return Amend.same_files(found, replace(found.header, layout=layout))
+
+    perform(data.store, Verb.REFRESH, record, parameters={"layout": layout_name(layout)}, by=ENGINE)
+
+
+# --- ranges of columns ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
