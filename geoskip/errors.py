@@ -12,7 +12,8 @@
     ├── DatasetNotFoundError        (FileNotFoundError)   nothing to index at this path or table
     ├── NotIndexedError             (LookupError)   an operation that needs metadata, if there are none
     ├── MetadataError               (ValueError)    metadata that cannot be read: damaged, or of a newer format
-    │   └── MissingKeyError         (PermissionError)     encrypted metadata without an available key
+    │   ├── MissingKeyError         (PermissionError)     encrypted metadata without an available key
+    │   └── NewerFormatError                        metadata that a later version of geoskip has written
     ├── StoreError                  (OSError)       metadata that cannot be written: no permission, no space
     ├── ConflictError               (RuntimeError)  another writer committed first
     ├── MissingPackageError         (ImportError)   an optional package that is not installed
@@ -110,6 +111,10 @@ class MetadataError(GeoskipError, ValueError):
 
 class MissingKeyError(MetadataError, PermissionError):
     """Encrypted metadata without an available key."""
+
+
+class NewerFormatError(MetadataError):
+    """Metadata that a later version of geoskip has written, in a format that this one does not read."""
 
 
 class StoreError(GeoskipError, OSError):

@@ -52,7 +52,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from geoskip.errors import ConflictError, MetadataError, MissingKeyError
+from geoskip.errors import ConflictError, MetadataError, MissingKeyError, NewerFormatError
 from geoskip.lifecycle.verbs import CANCELLED, DONE
 from geoskip.metadata import FORMAT, Snapshot, check_format
 from geoskip.stores.base import Store
@@ -175,9 +175,9 @@ class Log:
             try:
                 entry = self.store.operation(number)
                 break
-            except MetadataError as error:
-                if "upgrade geoskip" in str(error):
-                    raise
+            except NewerFormatError:
+                raise
+            except MetadataError:
                 if time.monotonic() >= deadline:
                     return None
                 time.sleep(0.02)
@@ -299,12 +299,11 @@ def latest(store: Store) -> Snapshot | None:
             return None
         try:
             return store.load(number)
-        except MissingKeyError:  # users with the key can read it: a repair must not replace it
+        except (MissingKeyError, NewerFormatError):  # others can read it: a repair must not replace it
             raise
         except MetadataError as error:
             if store.latest() == number:
-                newer = "upgrade geoskip" in str(error)
-                raise MetadataError(f"{error}{'' if newer else _REPAIR}") from error
+                raise MetadataError(f"{error}{_REPAIR}") from error
 
 
 _REPAIR = "; dataset.repair() builds anew what cannot be read"

@@ -36,7 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from geoskip.codec import predicate_from_json, predicate_to_json
-from geoskip.errors import MetadataError
+from geoskip.errors import MetadataError, NewerFormatError
 from geoskip.indexes.base import Index, index_from_json, registered_kinds
 from geoskip.metadata.file_table import (
     BASE_SCHEMA,
@@ -334,10 +334,10 @@ def bytes_of(given: object) -> int | None:
 
 
 def check_format(data: Json) -> int:
-    """The format version of an entry; raises MetadataError if it is newer than this geoskip."""
+    """The format version of an entry; raises NewerFormatError if it is newer than this geoskip."""
     version = _count(data, "format")
     if version > FORMAT:
-        raise MetadataError(
+        raise NewerFormatError(
             f"metadata of format {version}, this geoskip reads formats up to {FORMAT}: upgrade geoskip, or index again"
         )
     return version

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
-from geoskip.errors import MetadataError, MissingKeyError
+from geoskip.errors import MetadataError, MissingKeyError, NewerFormatError
 from geoskip.metadata import FORMAT, Header, check_format
 from geoskip.stores.base import header_json
 from geoskip.stores.encryption import Encryption, PartKeys, SnapshotProtection, Vault, is_sealed
@@ -229,10 +229,10 @@ def identity_of(text: bytes, what: str) -> str:
         if data.get("crc", checksum(identity)) != checksum(identity):
             raise MetadataError(f"{what} is damaged: its checksum differs")
     except MetadataError as error:
-        newer = "upgrade geoskip" in str(error)
-        way_out = "" if newer else "; nothing there is found without it: remove the folder, and create the indexes anew"
         message = str(error) if what in str(error) else f"{what}: {error}"
-        raise MetadataError(f"{message}{way_out}") from None
+        if not isinstance(error, NewerFormatError):
+            message += "; nothing there is found without it: remove the folder, and create the indexes anew"
+        raise type(error)(message) from None
     return identity
 
 

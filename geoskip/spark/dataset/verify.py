@@ -19,6 +19,7 @@ from geoskip.errors import (
     DatasetNotFoundError,
     MetadataError,
     MissingKeyError,
+    NewerFormatError,
 )
 from geoskip.lifecycle.log import history, latest
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, SnapshotDiff
@@ -71,9 +72,9 @@ def repair(source: DatasetSource) -> BuildReport:
     store.reread()
     try:
         snapshot = latest_with_index(source.name, store)
-    except MetadataError as error:
-        if isinstance(error, MissingKeyError) or "upgrade geoskip" in str(error):  # other users can read it
-            raise
+    except (MissingKeyError, NewerFormatError):  # others can read it
+        raise
+    except MetadataError:
         snapshot = None
     header = _readable_header(store) if snapshot is None else snapshot.header
     if is_elsewhere(data, header):
