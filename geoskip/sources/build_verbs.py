@@ -181,7 +181,7 @@ def refresh(
 
 def check_keys(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
     """Raise if ``Encryption(indexes=)`` names an unknown index; the intended one would get the base key."""
-    named: Mapping[str, str] = getattr(getattr(data.store, "encryption", None), "masters", {})
+    named = {} if data.store.encryption is None else data.store.encryption.masters
     given = {entry.name for entry in entries}
     if named.keys() <= given:
         return

@@ -71,7 +71,7 @@ class DatasetCatalog:
         if not _is_same(current, store):
             if self.another(root, store) is not None:
                 return False
-        elif not complete and getattr(current, "encryption", None) is not None:
+        elif not complete and current.encryption is not None:
             return True
         self.register(root, store)
         return True
@@ -157,7 +157,6 @@ class DatasetCatalog:
         return latest
 
     def _latest(self, root: str, store: Store) -> Snapshot | None:
-        encryption: Encryption | None = getattr(store, "encryption", None)
         number = store.latest()
         if number is None:
             if self.is_chosen(root):
@@ -167,12 +166,12 @@ class DatasetCatalog:
         with self._lock:
             for key in reversed(self._snapshots):
                 known, keys = self._snapshots[key]
-                if key.startswith(name) and keys == encryption and not known.header.is_outdated:
+                if key.startswith(name) and keys == store.encryption and not known.header.is_outdated:
                     self._snapshots.move_to_end(key)
                     return known
         loaded = store.load(number)
         with self._lock:
-            self._snapshots[key_of(loaded)] = (loaded, encryption)
+            self._snapshots[key_of(loaded)] = (loaded, store.encryption)
             for key in [k for k in self._snapshots if k.startswith(loaded.header.identity)][:-_MOST_OF_ONE]:
                 del self._snapshots[key]
             while len(self._snapshots) > _MOST_SNAPSHOTS:

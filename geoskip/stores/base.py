@@ -29,13 +29,16 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Snapshot, conform, files_schema
+
+if TYPE_CHECKING:
+    from geoskip.stores.encryption import Encryption
 
 _REASONS = 1000
 """Maximum number of reasons in a header, so that it stays small."""
@@ -52,6 +55,8 @@ class Store(ABC):
         The requests and bytes of a query in words, for :meth:`describe`.
     protection
         Advice for the error message on ``encryption=`` with this store.
+    encryption
+        The keys with which it protects the metadata, if it does.
     distant
         True if requests go to another machine: then not every query looks up the latest snapshot.
     tries_for
@@ -64,6 +69,7 @@ class Store(ABC):
     location: str
     costs: str = ""
     protection: str = "it keeps them as they are, and knows no keys; leave store= out, and they are kept in files"
+    encryption: Encryption | None = None
     distant: bool = False
     tries_for: float = 60.0
     discreet: bool = False

@@ -200,8 +200,7 @@ def sample_files(
         header = replace(header, entries=(*kept, *entries))
         table = add_indexes(_rows_of(existing, kept, table["path"]), table)
     snapshot = Snapshot(replace(header, files=table.num_rows), FileMetadata.of(table))
-    encryption = getattr(data.store, "encryption", None)
-    return FileSample(state, tuple(chosen), snapshot, existing, tuple(entries), built, timing, encryption)
+    return FileSample(state, tuple(chosen), snapshot, existing, tuple(entries), built, timing, data.store.encryption)
 
 
 def _build(state: SourceState, entries: Sequence[IndexEntry]) -> tuple[BuiltRows, Timing]:

@@ -397,8 +397,8 @@ class _Rewrite:
 
     def _index(self) -> BuildReport | None:
         """Create the same indexes in the new folder, and record the layout."""
-        encryption = self.data.source.encryption or getattr(self.data.store, "encryption", None)
-        if getattr(encryption, "key", None) is None:
+        encryption = self.data.source.encryption or self.data.store.encryption
+        if encryption is not None and encryption.key is None:  # it only reads
             encryption = None
         options = dict(self.data.source.options)
         target = DatasetSource(self.spark, self.folder.final, options=options, encryption=encryption)
