@@ -49,7 +49,7 @@ from geoskip.sources.build_verbs import (
     with_index,
 )
 from geoskip.sources.built_rows import BuiltRows, build_rows
-from geoskip.sources.footers import IndexPlan, is_readable
+from geoskip.sources.footers import IndexPlan
 from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, absolute_uri, local_etag, reason_not_indexable
 from geoskip.sources.progress import delayed_progress
 from geoskip.sources.sampled_values import prepare_entries
@@ -328,9 +328,8 @@ def _read_chunk(indexes: Sequence[Index], case_sensitive: bool, files: Sequence[
     """
     plain, others = [], []
     for index in indexes:
-        columns = tuple((one.name, one.type or "") for one in index.bound if isinstance(one, Column))
-        if len(columns) == len(index.bound) and all(is_readable(*column) for column in columns):
-            plain.append(IndexPlan(str(index), index, columns))
+        if (plan := IndexPlan.of(index)) is not None:
+            plain.append(plan)
         else:
             others.append(index)
     if not plain:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
+from geoskip.predicates import Column
 from geoskip.sources.column_names import matching_names, parts_of_name, unquote_name
 from geoskip.types import sql_type
 
@@ -40,6 +41,13 @@ class IndexPlan:
     name: str
     index: Index
     columns: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, index: Index) -> IndexPlan | None:
+        """The plan of an index over columns that Arrow reads as Spark does; None for other indexes."""
+        columns = tuple((one.name, one.type or "") for one in index.bound if isinstance(one, Column))
+        fits = len(columns) == len(index.bound) and all(is_readable(*column) for column in columns)
+        return cls(str(index), index, columns) if fits else None
 
 
 class ReadersDiffer(Exception):

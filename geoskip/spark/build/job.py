@@ -21,12 +21,12 @@ import pyarrow as pa
 from geoskip.errors import EnvironmentProblem
 from geoskip.indexes.base import Index
 from geoskip.metadata import IndexEntry
-from geoskip.predicates import Call, Column, walk
+from geoskip.predicates import Call, walk
 from geoskip.sources.arrow_reader import SPARK, FileResult
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.dependencies import ID_OF
-from geoskip.sources.footers import IndexPlan, is_readable
+from geoskip.sources.footers import IndexPlan
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.sampled_values import prepare_entries
 from geoskip.sources.settings import PARQUET
@@ -144,12 +144,7 @@ def _plans(
     by_id = relation.by_id or any(name.startswith(ID_OF) for name in relation.settings)
     if relation.file_format not in _PARQUET or by_id or not all(local_path(file.uri) for file in files):
         return None
-    plans = []
-    for entry in entries:
-        columns = tuple((c.name, c.type or "") for c in entry.index.bound if isinstance(c, Column))
-        if len(columns) == len(entry.index.bound) and all(is_readable(*column) for column in columns):
-            plans.append(IndexPlan(entry.name, entry.index, columns))
-    return plans
+    return [plan for entry in entries if (plan := IndexPlan.of(entry.index)) is not None]
 
 
 def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
