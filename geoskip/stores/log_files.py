@@ -284,7 +284,7 @@ def entry_content(text: bytes, member: str, what: str) -> dict[str, Any]:
 class Folder(Protocol):
     """File operations in one folder; a missing file raises FileNotFoundError, other failures OSError.
 
-    ``location`` is the path or URI of the folder for messages.
+    ``location`` is the path or URI of the folder for messages. The empty name is that of the folder itself.
     """
 
     location: str

@@ -67,7 +67,6 @@ from geoskip.spark.dataset.rewrite_folders import (
     copy_files,
     exclusive,
     remove_abandoned,
-    remove_folder,
     rename_folder,
 )
 from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData
@@ -284,7 +283,7 @@ class _Rewrite:
 
     def _check_folder(self) -> None:
         parent, _, name = self.folder.final.rpartition("/")
-        if folder_at(parent).exists(name):
+        if folder_at(self.folder.final).exists(""):
             raise InvalidSpecificationError(f"{self.folder.final} exists; rewrite(to=) takes a folder that does not")
         if "=" in name:
             raise InvalidSpecificationError(
@@ -437,7 +436,7 @@ class _Rewrite:
 
     def _discard(self, folder: str) -> None:
         with suppress(Exception):
-            remove_folder(folder)
+            folder_at(folder).delete("")
 
     def _discard_unused(self) -> None:
         """Remove the new folder after an error, unless a table may have been switched to it."""

@@ -244,12 +244,6 @@ def rename_folder(spark: SparkSession, source: str, target: str) -> None:
         raise StoreError(f"{source} could not be renamed to {target}; the dataset is as it was")
 
 
-def remove_folder(uri: str) -> None:
-    """Remove a folder with its content, if it exists."""
-    parent, _, name = uri.rstrip("/").rpartition("/")
-    folder_at(parent).delete(name)
-
-
 def check_room(place: str, needed: int) -> None:
     """Raise StoreError if a local disk has fewer than ``needed`` free bytes."""
     path = local_path(place)
@@ -293,12 +287,10 @@ def remove_files(root: str, files: Sequence[str]) -> None:
 def _prune(folder: str, root: str) -> None:
     """Remove a folder if it is empty, and its empty parents up to the root."""
     while f"{folder}/".startswith(f"{root.rstrip('/')}/"):
-        parent, _, name = folder.rstrip("/").rpartition("/")
-        left = [each for each in folder_at(folder).names("") if not each.endswith(".crc")]
-        if left:
+        if any(not name.endswith(".crc") for name in folder_at(folder).names("")):
             return
-        folder_at(parent).delete(name)
-        folder = parent
+        folder_at(folder).delete("")
+        folder = folder.rstrip("/").rpartition("/")[0]
 
 
 # --- removal of replaced files ----------------------------------------------------------------------------------------
@@ -355,8 +347,7 @@ def _check_known(source: DatasetSource, journal: dict[str, Any]) -> None:
     folders = sorted({uri.rpartition("/")[0] for uri, *_ in journal["files"]})
     folders = [str(journal["from"]), *(each for each in folders if not is_below(each, [str(journal["from"])]))]
     for folder in folders:
-        parent, _, name = folder.rpartition("/")
-        if not folder_at(parent).exists(name):
+        if not folder_at(folder).exists(""):
             continue
         try:
             reader = source.spark.read.format("parquet").schema("_ int").option("recursiveFileLookup", "true")
