@@ -61,7 +61,8 @@ def latest_snapshot(store: Store) -> Snapshot | None:
     if number is None:
         return None
     known = _snapshots.get(id(store))
-    if known is None or (known.header.identity, known.header.number) != (store.identity(), number):
+    is_current = known is not None and (known.header.identity, known.header.number) == (store.identity(), number)
+    if known is None or not is_current or known.header.is_outdated:
         known = store.load(number)
         if id(store) not in _snapshots:
             weakref.finalize(store, _snapshots.pop, id(store), None)

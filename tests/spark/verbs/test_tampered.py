@@ -163,9 +163,11 @@ def test_an_index_type_that_is_imported_late_is_used_from_then_on(
     assert f"not built: {why}, then refresh_index('full') for the new files" in str(report)
     scan = geoskip.report(spark.read.parquet(str(place)).filter(query)).scans[0]
     assert (scan.files_kept, why in scan.reasons) == (1, True)
+    assert why in geoskip.files(place, query).report.reasons
     monkeypatch.setitem(base._kinds, "odd", Odd)
     scan = geoskip.report(spark.read.parquet(str(place)).filter(query)).scans[0]
     assert (scan.files_kept, why in scan.reasons) == (1, False)
+    assert why not in geoskip.files(place, query).report.reasons
     geoskip.dataset(spark, str(place)).refresh_index("full")
     scan = same_as_off(lambda: spark.read.parquet(str(place)).filter(query))
     assert scan.files_kept == 0
