@@ -52,6 +52,8 @@ _POSITIONAL = "orc.force.positional.evolution"
 _CALENDARS = ("orc.proleptic.gregorian", "orc.proleptic.gregorian.default")
 _LONGEST_LINE = "mapreduce.input.linerecordreader.line.maxlength"  # Hadoop's reader skips longer lines
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
+PARQUET_READERS = ("Parquet", "GeoParquet", "DeltaParquet", "HoodieFileGroupReaderBasedParquet")
+"""Spark's formats that read Parquet files."""
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
 
 
@@ -221,7 +223,7 @@ def struct_tested_for_null(expressions: Iterable[Predicate], reader: Reader) -> 
     NULL; which fields these are depends on the rest of the query. ``size(r.z)`` tests an array ``r``; ``r.z[0]`` is
     NULL in both cases.
     """
-    if not reader.is_of("Parquet", "GeoParquet", "DeltaParquet", "HoodieFileGroupReaderBasedParquet", "iceberg"):
+    if not reader.is_of(*PARQUET_READERS, "iceberg"):
         return None
     roots = tuple(expressions)
     vertices = [vertex for root in roots for vertex in walk(root)]

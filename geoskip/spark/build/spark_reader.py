@@ -38,7 +38,7 @@ from geoskip.sources.arrow_reader import (
     store_summaries,
 )
 from geoskip.sources.column_names import backquote, parts_of_name
-from geoskip.sources.dependencies import ambiguous_line
+from geoskip.sources.dependencies import PARQUET_READERS, ambiguous_line
 from geoskip.sources.footers import TIMES_AGREE, IndexPlan
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.text_records import TWOFOLD
@@ -66,7 +66,6 @@ _SCHEMA = "payload binary"
 _THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
 _BAD = "_geoskip_bad"
 """Column of malformed JSON records, or of marks on rows with old times, which builds read in addition to the others."""
-_REBASING = ("Parquet", "GeoParquet", "DeltaParquet", "HoodieFileGroupReaderBasedParquet", "Avro")
 _AGREEING = TIMES_AGREE + 2 * 86_400 * 10**6
 """The microsecond from which times agree in both calendars, also after they were rebased in some zone."""
 
@@ -291,7 +290,7 @@ def _old_times(state: SourceState, entries: Sequence[IndexEntry]) -> Column | No
 
     If a setting causes the rebasing, all indexes over times depend on the JVM's time zone, and no row is marked.
     """
-    if not state.relation.is_of(*_REBASING) or state.relation.rebases:
+    if not state.relation.is_of(*PARQUET_READERS, "Avro") or state.relation.rebases:
         return None
     vertices = [vertex for entry in entries for bound in entry.index.bound for vertex in walk(bound)]
     kinds = {v.name: (v.type or "").replace("timestamp_ntz", "") for v in vertices if isinstance(v, ColumnNode)}

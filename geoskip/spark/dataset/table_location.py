@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError
+from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import NULL_VALUE, ListedFile
 from geoskip.spark.build.listing import qualify, resolve_path
 from geoskip.spark.build.spark_jobs import reason_of
@@ -108,22 +109,21 @@ class TableLocation:
             )
 
     def switch(self, folder: str) -> None:
-        """Switch the table and its partitions to a folder with the same rows."""
-        for values, _ in self.partitions:
-            place = f"{folder}/{self._part(values)}"
-            self._make(place)
-            self._run(f"{self._partition(values)} SET LOCATION {_string_literal(place)}")
-        self._run(f"SET LOCATION {_string_literal(folder)}")
-        self._refresh()
+        """Switch the table and its partitions, which may have no rows, to a folder with the same rows."""
+        places = [f"{folder}/{self._part(values)}" for values, _ in self.partitions]
+        for place in places:
+            path, system = resolve_path(self.spark, place)
+            system.mkdirs(path)
+        self._set_locations(folder, places)
 
     def restore(self) -> None:
         """Switch the table and its partitions back to the folders that were looked up."""
-        for values, place in self.partitions:
-            self._run(f"{self._partition(values)} SET LOCATION {_string_literal(place)}")
-        self._run(f"SET LOCATION {_string_literal(self.root)}")
-        self._refresh()
+        self._set_locations(self.root, [place for _, place in self.partitions])
 
-    def _refresh(self) -> None:
+    def _set_locations(self, root: str, places: Sequence[str]) -> None:
+        for (values, _), place in zip(self.partitions, places, strict=True):
+            self._run(f"{self._partition(values)} SET LOCATION {_string_literal(place)}")
+        self._run(f"SET LOCATION {_string_literal(root)}")
         self.spark.catalog.refreshTable(self.name)
 
     def _run(self, change: str) -> None:
@@ -136,7 +136,7 @@ class TableLocation:
 
     def _partition(self, values: tuple[str | None, ...]) -> str:
         named = ", ".join(
-            f"`{column.replace('`', '``')}` = {'NULL' if _is_null(value) else _string_literal(str(value))}"
+            f"{backquote(column)} = {'NULL' if _is_null(value) else _string_literal(str(value))}"
             for column, value in zip(self.columns, values, strict=True)
         )
         return f"PARTITION ({named})"
@@ -149,11 +149,6 @@ class TableLocation:
             str(names.getPartitionPathString(column, NULL_VALUE if _is_null(value) else value))
             for column, value in zip(self.columns, values, strict=True)
         )
-
-    def _make(self, place: str) -> None:
-        """Create the folder of a partition, which may have no rows."""
-        path, system = resolve_path(self.spark, place)
-        system.mkdirs(path)
 
 
 def _is_null(value: str | None) -> bool:
