@@ -67,7 +67,7 @@ Modules that a build passes through, ``geoskip.dataset(spark, path).create_index
     lifecycle/refresh.py            compares snapshot and listing, and merges new summaries into the snapshot
     sources/built_rows.py           rows of the file table, with fingerprints taken before and compared after
     metadata/file_table.py          the table with a row for each file and a column for each index
-    stores/parts.py                 writes it as a part of the next snapshot
+    stores/part_files.py            writes it as a part of the next snapshot
 
 Modules that a build without Spark passes through, ``geoskip.build(path, MinMax("place.city"))``::
 
@@ -75,8 +75,8 @@ Modules that a build without Spark passes through, ``geoskip.build(path, MinMax(
     engines/parquet_dataset.py      paths, files, partitions and columns, as Spark finds them
     engines/folder_listing.py       the files of a folder with their fingerprints
     sources/parquet_schema.py       columns of Parquet files, as Spark names their types
+    sources/dependencies.py         how the files are read, and the settings under which the summaries are valid
     engines/index_texts.py          the indexed expressions that need no Spark
-    sources/dependencies.py         the settings under which the summaries are valid
     sources/build_verbs.py          the steps of every engine, as above
     sources/built_rows.py           rows of the file table
     engines/parquet_values.py       values that Arrow reads differently from Spark, and Python functions
