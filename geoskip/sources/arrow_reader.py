@@ -201,10 +201,13 @@ def _summarise_files(files: Iterable[_FileInProgress]) -> list[FileResult]:
     with sharing_results():
         for file in files:
             if file.gatherer is not None:
-                file.attempt(partial(file.summarise, file.gatherer))
-        store_summaries(
-            ((file.result, file.named_indexes, file.parts) for file in files if file.gatherer is not None), "arrow"
+                file.attempt(file.gatherer.finish)
+        gathered = (
+            (file.result, [(plan.name, plan.index) for plan in file.plans], file.gatherer.parts)
+            for file in files
+            if file.gatherer is not None
         )
+        store_summaries(gathered, "arrow")
     return [file.result for file in files]
 
 
@@ -216,18 +219,8 @@ class _FileInProgress:
     result: FileResult
     plans: Sequence[IndexPlan] = ()
     gatherer: ValueGatherer | None = None
-    parts: Sequence[RowSummaries] = ()
 
-    @property
-    def named_indexes(self) -> list[tuple[str, Index]]:
-        """The indexes that need the file's values, by their names."""
-        return [(plan.name, plan.index) for plan in self.plans]
-
-    def summarise(self, gatherer: ValueGatherer) -> None:
-        """Summarise all values."""
-        self.parts = gatherer.finish()
-
-    def attempt(self, step: Callable[[], None]) -> None:
+    def attempt(self, step: Callable[[], object]) -> None:
         """Run a step; if it fails, the file gets a problem instead of summaries."""
         try:
             step()

@@ -139,7 +139,7 @@ def arguments_for(
     """
     fitting: list[tuple[Argument, ...]] = []
     for arguments in _candidates(name, rows):
-        if _fits(frame_of(arguments), name, arguments):
+        if can_analyse(frame_of(arguments), f"{name}({', '.join(a.sql for a in arguments)})"):
             fitting.append(arguments)
         if len(fitting) == _MOST or (fitting and rows is None and len(fitting[0]) < len(arguments)):
             break
@@ -148,10 +148,6 @@ def arguments_for(
             f"{name} takes none of the arguments that were tried; say which it does, in order: rows=['double', 'words']"
         )
     return fitting
-
-
-def _fits(frame: DataFrame, name: str, arguments: Sequence[Argument]) -> bool:
-    return can_analyse(frame, f"{name}({', '.join(a.sql for a in arguments)})")
 
 
 def can_analyse(frame: DataFrame, text: str) -> bool:
