@@ -17,7 +17,7 @@ from functools import partial
 import pyarrow as pa
 
 from geoskip.engines.index_texts import TextBinder
-from geoskip.engines.matched_snapshot import store_of
+from geoskip.engines.matched_snapshot import check_store, metadata_folder
 from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, state_of
 from geoskip.engines.parquet_dataset import types_of as types_of_columns
 from geoskip.engines.parquet_values import read_values
@@ -57,6 +57,7 @@ from geoskip.sources.settings import PARQUET, SETTINGS_OF
 from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
+from geoskip.stores.parquet import ParquetStore
 from geoskip.types import sql_type
 
 _ENGINE = f"pyarrow {pa.__version__}"
@@ -170,13 +171,15 @@ class ParquetData:
         """
         load_mappings()
         source = ParquetSource(ParquetPaths.of(path))
+        check_store(store, metadata)
         own = metadata is None and store is None
         if own and source.root == "file:/":
             raise InvalidSpecificationError(
                 f"the paths of {source.name} share no folder but /; say where to keep the metadata: metadata='folder'"
             )
-        found = store_of(source.paths.root, store, metadata)
-        return cls(source, found, own, threads or min(32, os.cpu_count() or 1))
+        if store is None:
+            store = ParquetStore(metadata_folder(source.paths.root, metadata))
+        return cls(source, store, own, threads or min(32, os.cpu_count() or 1))
 
     def has_own_folder(self) -> bool:
         """Test whether the metadata are beside the data, in the dataset's own folder."""

@@ -44,10 +44,15 @@ def store_of(root: str, store: Store | None, metadata: str | os.PathLike[str] | 
     check_store(store, metadata)
     if store is not None:
         return store
+    return _store_in(metadata_folder(root, metadata))
+
+
+def metadata_folder(root: str, metadata: str | os.PathLike[str] | None) -> str:
+    """The folder of a dataset's metadata; raises NeedsSparkError for one on another file system."""
     folder = absolute_path(os.path.join(root, FOLDER) if metadata is None else os.fspath(metadata))
     if folder is None:
         raise NeedsSparkError(f"metadata= is a local folder without Spark, got {str(metadata)!r}; or give store=")
-    return _store_in(folder)
+    return folder
 
 
 @lru_cache(_MOST_STORES)

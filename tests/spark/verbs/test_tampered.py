@@ -101,7 +101,7 @@ def test_reports_name_an_index_that_only_others_know(spark: Any, tmp_path: Path)
     place.mkdir()
     for low in (0, 10):
         pq.write_table(pa.table({"a": [low, low + 5]}), place / f"{low}.parquet")
-    geoskip.build(place, MinMax("a"), store=ParquetStore(place / "_geoskip"))  # files() has a store of its own
+    geoskip.build(place, MinMax("a"))
     name_a_later_index(place)
     why = "later(a) is of a kind that is unknown here: import the module that defines it"
     query = spark.read.parquet(str(place)).filter("a > 7")
