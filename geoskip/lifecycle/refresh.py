@@ -21,7 +21,7 @@ NotIndexedError if no index is in use any more (a transaction turns it into Conf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -238,8 +238,8 @@ class RefreshPlan:
 
     Parameters
     ----------
-    build
-        The summaries built so far, for all attempts.
+    data
+        The dataset; the summaries that are built of it are kept for all attempts.
     wanted
         The indexes to build for every file: the new ones of a create, all for a full refresh, none for an incremental
         one. If the meaning of another index in use has changed, new files get no summaries of it in a create, and no
@@ -256,13 +256,16 @@ class RefreshPlan:
         The layout to record, as JSON. Default: keep the recorded one.
     """
 
-    build: BuiltSummaries
+    data: DatasetAccess
     wanted: Sequence[IndexEntry] = ()
     renew: bool = False
     quick: bool = False
     known: Sequence[IndexEntry] | None = None
     diff: SnapshotDiff | None = None
     layout: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.build = BuiltSummaries(self.data)
 
     def __call__(self, attempt: CommitAttempt, distrusted: Mask | None = None) -> Commit | Amend | NoChange | None:
         """The next snapshot, or None if the latest needs no change.
@@ -274,7 +277,7 @@ class RefreshPlan:
         distrusted
             One boolean for each row of the snapshot: True to treat it as the row of a changed file.
         """
-        snapshot, data = attempt.snapshot, self.build.data
+        snapshot, data = attempt.snapshot, self.data
         may_read = attempt.number < _ATTEMPTS_THAT_READ
         if snapshot is None:
             self.known = () if self.known is None else self.known
@@ -314,7 +317,7 @@ class RefreshPlan:
 
     def _check(self, header: Header) -> None:
         """Raise an error if the result cannot be merged into a snapshot with this header."""
-        here = self.build.data.header().source
+        here = self.data.header().source
         for name in ("class", "options") if header.has_indexes else ():
             if header.source.get(name) != here.get(name):
                 raise ConflictError(
@@ -341,13 +344,13 @@ class RefreshPlan:
         """The difference to the current files; reuses the one computed for this snapshot, if any."""
         if self.diff is not None and self.diff.snapshot is snapshot:
             return self.diff
-        return SnapshotDiff.of(snapshot, self.build.data)
+        return SnapshotDiff.of(snapshot, self.data)
 
     def _stays(self, diff: SnapshotDiff) -> Mask:
         """True for the rows of unchanged files, and of files that this handle does not list."""
         if diff.is_fresh.all():
             return diff.is_fresh
-        sees = self.build.data.sees(diff.snapshot.files.column("path"))
+        sees = self.data.sees(diff.snapshot.files.column("path"))
         is_seen: Mask = np.asarray(sees.to_numpy(zero_copy_only=False), dtype=bool)
         return diff.is_fresh | ~is_seen
 
@@ -355,7 +358,7 @@ class RefreshPlan:
         if may_read:
             self.build.add(self.wanted, keys)
         rows = self.build.complete(keys, self.wanted)
-        header = self._header(self.build.data.header(), self.wanted, self.wanted)
+        header = self._header(self.data.header(), self.wanted, self.wanted)
         return Commit(header, build_table(self.wanted, rows), self._details(rows, 0, 0))
 
     def _count_pending(self, diff: SnapshotDiff, stays: Mask) -> Amend | None:
@@ -416,7 +419,7 @@ class RefreshPlan:
         when = now()
         return replace(
             old,
-            source=self.build.data.header().source,
+            source=self.data.header().source,
             entries=tuple(entries),
             deleted=deleted,
             reasons=self.build.excluded,
@@ -435,6 +438,13 @@ class RefreshPlan:
         }
 
 
-def left_over(snapshot: Snapshot, build: BuiltSummaries, *, closely: bool = True) -> list[Key]:
-    """The current files without a row, except those that the build has tried without success."""
-    return [key for key in SnapshotDiff.of(snapshot, build.data, closely=closely).stale if key not in build.tried]
+def files_without_metadata(
+    snapshot: Snapshot | None, data: DatasetAccess, tried: Collection[Key] = (), *, closely: bool = True
+) -> list[Key]:
+    """The current files without a row, except those tried without success; empty without an index.
+
+    ``closely`` is as for :meth:`SnapshotDiff.of`.
+    """
+    if snapshot is None or not snapshot.header.entries:
+        return []
+    return [key for key in SnapshotDiff.of(snapshot, data, closely=closely).stale if key not in tried]

@@ -24,7 +24,7 @@ from geoskip.errors import (
 from geoskip.indexes.base import Index
 from geoskip.layout.layout_report import layout_name, recorded_overlap
 from geoskip.lifecycle.log import latest
-from geoskip.lifecycle.refresh import BuiltSummaries, DatasetAccess, Key, RefreshPlan, SnapshotDiff, left_over
+from geoskip.lifecycle.refresh import DatasetAccess, Key, RefreshPlan, SnapshotDiff, files_without_metadata
 from geoskip.lifecycle.transaction import perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
@@ -117,7 +117,7 @@ def create_indexes(
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
     changed = data.changed_indexes(others) if diff is not None and diff.stale else {}
     entries = choose(entries)
-    plan = RefreshPlan(BuiltSummaries(data), entries, known=before, diff=diff, layout=layout)
+    plan = RefreshPlan(data, entries, known=before, diff=diff, layout=layout)
     committed = perform(store, Verb.CREATE, plan, parameters=_index_names(entries), by=by, since=_number(snapshot))
     _catch_up(data, committed, _number(snapshot), by)
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
@@ -160,11 +160,11 @@ def refresh(
             entries = tuple(bind([entry.index for entry in entries]))
         except UnknownColumnError as error:
             raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
-        plan = RefreshPlan(BuiltSummaries(data), entries, renew=True, known=snapshot.header.entries)
+        plan = RefreshPlan(data, entries, renew=True, known=snapshot.header.entries)
         committed = perform(data.store, Verb.FULL, plan, parameters=_index_names(entries), by=by, since=since)
         _catch_up(data, committed, since, by)
         return
-    plan = RefreshPlan(BuiltSummaries(data), quick=mode == "quick")
+    plan = RefreshPlan(data, quick=mode == "quick")
     needed = with_index(data, plan.is_needed, snapshot)
     if mode == "quick":
         if needed:
@@ -196,11 +196,6 @@ def check_keys(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
             f"{f' (is it {near[0]}?)' if near else ''}; given or there already are {', '.join(sorted(given))}: name "
             f"one of these, create {name} in the same call, or leave it out of indexes= until it is created"
         )
-
-
-def files_without_metadata(snapshot: Snapshot | None, data: BuildAccess) -> list[Key]:
-    """Files without metadata; empty if there is no index."""
-    return _remaining_work(snapshot, BuiltSummaries(data))[1]
 
 
 def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapshot | None = None) -> T:
@@ -386,23 +381,18 @@ def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) 
     """Index files that arrived during the build, or that a concurrent writer left unindexed."""
     if committed is not None and committed.number == since + 1 and not data.may_have_grown():
         return
-    store, build = data.store, BuiltSummaries(data)
-    build.tried |= {(row.path, row.size, row.mtime) for row in data.built.rows}
+    store, tried = data.store, {(row.path, row.size, row.mtime) for row in data.built.rows}
+
+    def remaining(snapshot: Snapshot | None) -> tuple[Sequence[IndexEntry], list[Key]]:
+        entries = snapshot.header.entries if snapshot is not None else ()
+        return entries, files_without_metadata(snapshot, data, tried, closely=False)
+
     for _ in range(_PASSES if committed is not None else 0):
-        entries, left = with_latest(store, lambda found: _remaining_work(found, build, closely=False))
+        entries, left = with_latest(store, remaining)
         missing = [key for key in left if key[0] not in data.built.excluded]
         if not missing or data.changed_indexes(entries):
             return
-        perform(store, Verb.REFRESH, RefreshPlan(BuiltSummaries(data)), parameters={"catches up": len(missing)}, by=by)
-
-
-def _remaining_work(
-    snapshot: Snapshot | None, build: BuiltSummaries, *, closely: bool = True
-) -> tuple[Sequence[IndexEntry], list[Key]]:
-    """Indexes in use, and files without metadata."""
-    if snapshot is None or not snapshot.header.entries:
-        return (), []
-    return snapshot.header.entries, left_over(snapshot, build, closely=closely)
+        perform(store, Verb.REFRESH, RefreshPlan(data), parameters={"catches up": len(missing)}, by=by)
 
 
 def check_unchanged(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:

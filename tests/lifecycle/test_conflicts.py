@@ -15,7 +15,7 @@ import pytest
 from geoskip.errors import ConflictError
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.log import history, latest
-from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
+from geoskip.lifecycle.refresh import RefreshPlan
 from geoskip.lifecycle.transaction import Operation, perform
 from geoskip.lifecycle.verbs import CONTRADICTING, Verb
 from geoskip.metadata import Header
@@ -124,14 +124,12 @@ def in_zone(column: str, zone: str) -> Any:
 
 
 def created(store: Store, data: Numbers, column: str, zone: str) -> Header | None:
-    return perform(store, Verb.CREATE, RefreshPlan(BuiltSummaries(data), [in_zone(column, zone)]))
+    return perform(store, Verb.CREATE, RefreshPlan(data, [in_zone(column, zone)]))
 
 
 def rebuilt(store: Store, data: Numbers, zone: str) -> Header | None:
     every = latest(store).header.entries
-    return perform(
-        store, Verb.FULL, RefreshPlan(BuiltSummaries(data), [in_zone(e.index.column, zone) for e in every], renew=True)
-    )
+    return perform(store, Verb.FULL, RefreshPlan(data, [in_zone(e.index.column, zone) for e in every], renew=True))
 
 
 Doing = Callable[[Store, Numbers], Any]
@@ -165,7 +163,7 @@ CONTRADICTIONS: dict[tuple[str, str], tuple[Doing, Doing, str]] = {
         (verb, "delete"): (doing, lambda store, data: actions.delete(store), "no index is in use any more")
         for verb, doing in {
             **{verb: VERBS[verb] for verb in ("refresh", "refresh full", "refresh quick")},
-            "repair": lambda store, data: perform(store, Verb.REPAIR, RefreshPlan(BuiltSummaries(data))),
+            "repair": lambda store, data: perform(store, Verb.REPAIR, RefreshPlan(data)),
         }.items()
     },
     ("delete", "create"): (

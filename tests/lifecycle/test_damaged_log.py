@@ -14,7 +14,7 @@ import pytest
 from geoskip.errors import ConflictError, MetadataError, StoreError
 from geoskip.lifecycle import actions, log, transaction
 from geoskip.lifecycle.log import Log, history, latest
-from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
+from geoskip.lifecycle.refresh import RefreshPlan
 from geoskip.lifecycle.transaction import CommitAttempt
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from geoskip.stores.base import is_late
@@ -83,8 +83,7 @@ def test_an_entry_of_a_newer_format_stops_writers_and_no_reader(parquet: Parquet
 def test_a_snapshot_without_a_log_is_carried_on(data: Numbers) -> None:
     """As geoskip wrote them before there was one."""
     store = ParquetStore(data.folder / "_geoskip")
-    build = BuiltSummaries(data)
-    first = RefreshPlan(build, [entry("a")])(CommitAttempt(0, None))
+    first = RefreshPlan(data, [entry("a")])(CommitAttempt(0, None))
     store.commit(first.header, first.table, expected=None)
     write(data.folder, "f3", 3)
     refresh(store, data)

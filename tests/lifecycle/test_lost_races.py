@@ -14,7 +14,7 @@ import pytest
 from geoskip.errors import ConflictError
 from geoskip.lifecycle import actions, transaction
 from geoskip.lifecycle.log import Log, RaceLosses, history, latest, now, who
-from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, left_over
+from geoskip.lifecycle.refresh import RefreshPlan, files_without_metadata
 from geoskip.lifecycle.transaction import Amend, CommitAttempt, NoChange, Operation, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, Store
@@ -86,14 +86,13 @@ def test_a_row_that_lacks_another_writers_index_is_left_out_once_reading_must_en
     store = MemoryStore()
     create(store, data, "a")
     write(data.folder, "f3", 3)
-    build = BuiltSummaries(data)
-    work = RefreshPlan(build)
+    work = RefreshPlan(data)
     work(CommitAttempt(0, latest(store)))
     (data.folder / "f3.txt").rename(data.folder / "f3.hidden")
     create(store, Numbers(data.folder), "b")
     (data.folder / "f3.hidden").rename(data.folder / "f3.txt")
     assert isinstance(work(CommitAttempt(3, latest(store))), NoChange), "what is known of f3 lacks b"
-    assert left_over(latest(store), build) == left_over(latest(store), BuiltSummaries(data)) != []
+    assert files_without_metadata(latest(store), data, work.build.tried) != []
 
 
 def test_a_full_refresh_overtaken_leaves_deleted_indexes_deleted_and_new_ones_alone(

@@ -83,7 +83,7 @@ def test_a_quick_refresh_reads_nothing_and_makes_nothing_look_fresh(store: Store
     write(data.folder, "f3", 3)
     (data.folder / "f0.txt").unlink()
     data.builds.clear()
-    work = RefreshPlan(BuiltSummaries(data), quick=True)
+    work = RefreshPlan(data, quick=True)
     assert work.is_needed(latest(store))
     perform(store, Verb.QUICK, work)
     assert data.builds == []
@@ -91,7 +91,7 @@ def test_a_quick_refresh_reads_nothing_and_makes_nothing_look_fresh(store: Store
     pending = latest(store).header.pending
     assert (pending["files"], pending["bytes"], pending["first"]) == (2, 3, ["f1.txt", "f3.txt"])
     assert not work.is_needed(latest(store)), "it was said already"
-    assert RefreshPlan(BuiltSummaries(data)).is_needed(latest(store)), "and the index is stale as before"
+    assert RefreshPlan(data).is_needed(latest(store)), "and the index is stale as before"
     refresh(store, data)
     assert summaries(store) == {"f1.txt": 11, "f2.txt": 2, "f3.txt": 3}
     assert latest(store).header.pending == {}
@@ -163,7 +163,7 @@ def test_optimizing_writes_one_part_in_the_order_of_paths(data: Numbers) -> None
     before = store.latest()
     assert actions.optimize(store) is None
     assert store.latest() == before
-    assert not RefreshPlan(BuiltSummaries(data)).is_needed(latest(store))
+    assert not RefreshPlan(data).is_needed(latest(store))
 
 
 @pytest.mark.parametrize("verb", ["delete", "restore", "optimize", "vacuum"])

@@ -19,7 +19,7 @@ import pyarrow as pa
 from geoskip.errors import NotIndexedError
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.log import history, latest
-from geoskip.lifecycle.refresh import BuildResult, BuiltSummaries, Listing, RefreshPlan
+from geoskip.lifecycle.refresh import BuildResult, Listing, RefreshPlan
 from geoskip.lifecycle.transaction import perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import FileRow, Header, IndexEntry
@@ -88,22 +88,22 @@ def write(folder: Path, name: str, number: int) -> None:
 
 
 def create(store: Store, data: Numbers, *columns: str) -> Header | None:
-    return perform(store, Verb.CREATE, RefreshPlan(BuiltSummaries(data), [entry(c) for c in columns or ("a",)]))
+    return perform(store, Verb.CREATE, RefreshPlan(data, [entry(c) for c in columns or ("a",)]))
 
 
 def refresh(store: Store, data: Numbers) -> Header | None:
-    return perform(store, Verb.REFRESH, RefreshPlan(BuiltSummaries(data)))
+    return perform(store, Verb.REFRESH, RefreshPlan(data))
 
 
 def rebuild(store: Store, data: Numbers) -> Header | None:
     snapshot = latest(store)
     if snapshot is None:
         raise NotIndexedError("nothing to rebuild")
-    return perform(store, Verb.FULL, RefreshPlan(BuiltSummaries(data), snapshot.header.entries, renew=True))
+    return perform(store, Verb.FULL, RefreshPlan(data, snapshot.header.entries, renew=True))
 
 
 def note(store: Store, data: Numbers) -> Header | None:
-    return perform(store, Verb.QUICK, RefreshPlan(BuiltSummaries(data), quick=True))
+    return perform(store, Verb.QUICK, RefreshPlan(data, quick=True))
 
 
 VERBS: dict[str, Callable[[Store, Numbers], Any]] = {

@@ -13,8 +13,9 @@ from typing import Any
 from py4j.protocol import Py4JError
 
 from geoskip.errors import GeoskipError, InvalidSpecificationError
+from geoskip.lifecycle.refresh import files_without_metadata
 from geoskip.lifecycle.verbs import StalenessBound
-from geoskip.sources.build_verbs import BuildReport, files_without_metadata, with_latest
+from geoskip.sources.build_verbs import BuildReport, with_latest
 from geoskip.spark.dataset.create_refresh import refresh
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import known

@@ -22,7 +22,7 @@ from geoskip.errors import (
     NewerFormatError,
 )
 from geoskip.lifecycle.log import history, latest
-from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, SnapshotDiff
+from geoskip.lifecycle.refresh import RefreshPlan, SnapshotDiff
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot, build_table
@@ -86,7 +86,7 @@ def repair(source: DatasetSource) -> BuildReport:
     if verified.damaged:
         return _rebuild(source, store, header, started)
     data.use_settings_of(header)
-    plan = RefreshPlan(BuiltSummaries(data))
+    plan = RefreshPlan(data)
     wrong = pa.array([*verified.differing, *verified.uncovered], pa.string())
 
     def refresh_without_wrong_rows(attempt: CommitAttempt) -> Amend | Commit | NoChange | None:
@@ -126,7 +126,7 @@ def _rebuild(source: DatasetSource, store: Store, header: Header, started: float
     data = SparkData(source, source.current_state())
     state = data.state
     entries = bind(state.frame, state.relation, [entry.index for entry in header.entries])
-    plan = RefreshPlan(BuiltSummaries(data), entries, layout=header.layout)
+    plan = RefreshPlan(data, entries, layout=header.layout)
 
     def replace_everything(attempt: CommitAttempt) -> Commit | Amend | NoChange | None:
         if attempt.after:
