@@ -354,7 +354,7 @@ def test_a_build_reads_the_version_that_was_listed(spark: Any, place: Path) -> N
     dataset = geoskip.dataset(spark, place)
     both = MinMax("temp + half")  # over two columns, so that Spark reads it
     dataset.create_index(both)
-    data = SparkData(dataset._source, dataset._source.current_state())
+    data = SparkData(dataset._source)
     listed = data.listing()
     spark.sql(f"OPTIMIZE {table}")
     entries = dataset.store.load(dataset.store.latest()).header.entries

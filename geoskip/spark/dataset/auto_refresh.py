@@ -26,7 +26,7 @@ _SHARE, _REST = 10, 1.0
 
 def refresh_within(source: DatasetSource, bound: StalenessBound) -> None:
     """Index new files, if they do not exceed a bound."""
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     missing = with_latest(data.store, lambda found: files_without_metadata(found, data))
     if missing and bound.allows(len(missing), sum(size for _, size, _ in missing)):
         refresh(source)

@@ -36,7 +36,7 @@ _CAST = "cast it, as with CAST(t AS TIMESTAMP_NTZ), or write the rows with Spark
 def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str, Any] | None = None) -> BuildReport:
     """Build indexes in addition to existing ones; ``layout`` replaces the recorded layout."""
     started = time.perf_counter()
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     state, store = data.state, data.store
     if (why := reason_not_indexable(source.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
@@ -62,7 +62,7 @@ def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
     if mode not in MODES:
         raise InvalidSpecificationError(f"refresh_index(mode=) takes {', '.join(map(repr, MODES))}, got {mode!r}")
     started = time.perf_counter()
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     build_verbs.refresh(
         data,
         mode,

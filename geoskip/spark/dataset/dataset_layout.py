@@ -124,7 +124,7 @@ def current_snapshot(data: SparkData) -> Snapshot | None:
 
 def report_layout(source: DatasetSource, columns: Sequence[str]) -> LayoutReport:
     """Report on the files of a dataset: see :meth:`geoskip.spark.dataset.handle.Dataset.layout`."""
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     snapshot = current_snapshot(data)
     recorded = layout_in(snapshot)
     layout = list(recorded.get("expressions") or ())

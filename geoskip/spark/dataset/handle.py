@@ -355,7 +355,7 @@ class Dataset:
 
         A cancelled operation fails before its commit and leaves no files.
         """
-        data = SparkData(self._source, self._source.current_state())
+        data = SparkData(self._source)
         cancelled = actions.cancel(data.store, data.header(), by=ENGINE)
         self._invalidate_caches()
         return cancelled

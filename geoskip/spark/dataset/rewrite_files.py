@@ -157,7 +157,7 @@ def rewrite(
         The number of files, or the bytes of one. Default: the recorded size.
     """
     started = time.perf_counter()
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     check_types(data.state.frame, "rewrite()", "write its rows with Spark itself, in the order of some columns")
     table = rewritable_table(data, to)
     snapshot = current_snapshot(data)
@@ -412,7 +412,7 @@ class _Rewrite:
             layout = {**kept, OTHERS: {**(kept.get(OTHERS) or {}), str(self.layout): writes}}
         if self.snapshot is not None and (entries := self.snapshot.header.entries):
             return create(target, [entry.index for entry in entries], layout)
-        record_layout(SparkData(target, target.current_state()), layout)
+        record_layout(SparkData(target), layout)
         return None
 
     def _switch(self, table: TableLocation) -> None:

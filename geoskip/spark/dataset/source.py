@@ -321,10 +321,10 @@ RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
 class SparkData:
     """The files of a dataset, listed again at each call except the first, and indexed by Spark jobs."""
 
-    def __init__(self, source: DatasetSource, state: SourceState) -> None:
+    def __init__(self, source: DatasetSource, state: SourceState | None = None) -> None:
         self.source = source
-        self.state = state
-        self.built = BuiltRows(excluded=dict.fromkeys(state.files.unnameable(), UNNAMEABLE))
+        self.state = source.current_state() if state is None else state
+        self.built = BuiltRows(excluded=dict.fromkeys(self.state.files.unnameable(), UNNAMEABLE))
         self._is_new = True
         self._changed: dict[str, tuple[IndexEntry, str | None]] = {}
 

@@ -51,7 +51,7 @@ from geoskip.stores.base import Store
 def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
     """Compute summaries of some files again and compare them with the stored ones."""
     check_sample(sample)
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     data.store.reread()
     with data.store.patiently():
         return with_index(data, lambda snapshot: _verify_snapshot(data, snapshot, sample))
@@ -67,7 +67,7 @@ def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) 
 def repair(source: DatasetSource) -> BuildReport:
     """Rebuild summaries that are damaged or contradict the data, and index new files."""
     started = time.perf_counter()
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     store = data.store
     store.reread()
     try:
@@ -123,7 +123,7 @@ def _move_here(data: SparkData, header: Header) -> BuildReport:
 def _rebuild(source: DatasetSource, store: Store, header: Header, started: float) -> BuildReport:
     """Rebuild all indexes of a header."""
     _check_readable(store, header)
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     state = data.state
     entries = bind(state.frame, state.relation, [entry.index for entry in header.entries])
     plan = RefreshPlan(data, entries, layout=header.layout)
@@ -176,7 +176,7 @@ def describe(source: DatasetSource) -> DataFrame:
 
 def described_indexes(source: DatasetSource) -> list[tuple[Any, ...]]:
     """Rows of the DataFrame that describes the indexes."""
-    data = SparkData(source, source.current_state())
+    data = SparkData(source)
     with data.store.patiently():
         return with_latest(
             data.store,

@@ -195,7 +195,7 @@ def write(
     if before is not None and before.header.entries:
         create_refresh.refresh(source)
     if recorded is not None:
-        record_layout(SparkData(source, source.current_state()), recorded)
+        record_layout(SparkData(source), recorded)
     return Dataset(source)
 
 
