@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from geoskip.engines.agreed_functions import is_agreed
-from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import (
     And,
@@ -35,7 +34,7 @@ from geoskip.predicates import (
 from geoskip.registry import current
 from geoskip.rules import name_of
 from geoskip.sources.column_names import parts_of_name
-from geoskip.sources.dependencies import DEFAULT_OF, DEFINITION_OF, ID_OF, built_elsewhere, same_place
+from geoskip.sources.dependencies import DEFAULT_OF, ID_OF, reason_elsewhere
 from geoskip.sources.settings import SETTINGS_OF
 from geoskip.types import sql_type
 
@@ -112,10 +111,8 @@ def reason_unusable_here(
         return f"it was built over {str(source.get('class')).rpartition('.')[2]}, without Spark only Parquet is read"
     if source.get("mapped") and not by_id:
         return "its columns have other names in the files than in the table, which only Spark's readers of it follow"
-    if not same_place(f"file:{root}", header.root):
-        return built_elsewhere(header)
-    if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
-        return "it was built by another definition of its type than there is now; refresh_index('full')"
+    if (why := reason_elsewhere(f"file:{root}", header, entry)) is not None:
+        return why
     if source.get("options"):
         return f"it was built with the reader options {source['options']}, which only Spark follows"
     for name, value in entry.depends.items():

@@ -327,10 +327,8 @@ def _reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json
         return missing
     if source.get("class") != request["format"]:
         return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
-    if not same_place(root, header.root):
-        return built_elsewhere(header)
-    if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
-        return "it was built by another definition of its type than there is now; refresh_index('full')"
+    if (why := reason_elsewhere(root, header, entry)) is not None:
+        return why
     settings = request["settings"]
     reader = Reader(request["format"], request["options"], settings, request.get("schema") or "")
     if (why := reason_declined(reader)) is not None:
@@ -408,9 +406,13 @@ def reasons_of_functions(header: Header, predicate: Predicate) -> Iterator[str]:
                 yield f"{entry.name} is not used: {name} is another function, or version, than it was built with"
 
 
-def built_elsewhere(header: Header) -> str:
-    """Reason why indexes that were moved or copied with the data are not used."""
-    return f"it was built for {header.root}; of data that were moved or copied, dataset.repair() builds it anew"
+def reason_elsewhere(root: str, header: Header, entry: IndexEntry) -> str | None:
+    """Reason why an index was built for another place, or by another definition of its type, or None."""
+    if not same_place(root, header.root):
+        return f"it was built for {header.root}; of data that were moved or copied, dataset.repair() builds it anew"
+    if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
+        return "it was built by another definition of its type than there is now; refresh_index('full')"
+    return None
 
 
 def same_place(found: str, recorded: str) -> bool:
