@@ -126,7 +126,7 @@ def build(
         if (why := reason_not_indexable(data.name, data.state.files)) is not None:
             raise DatasetNotFoundError(why)
         bound = data.bind(wanted)
-        check_protected(data.name, data.store, data.store.encryption)
+        check_protected(data, data.store.encryption)
         create_indexes(data, bound, by=_ENGINE, choose=data.choose)
     else:
         try:

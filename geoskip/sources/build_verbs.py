@@ -152,7 +152,7 @@ def refresh(
     InvalidSpecificationError
         If an index was built under other conditions than the current ones; NeedsSparkError if only Spark builds it.
     """
-    snapshot = latest_with_index(data.name, data.store)
+    snapshot = latest_with_index(data)
     check_same(data, snapshot.header)
     entries, since = snapshot.header.entries, snapshot.header.number
     if mode == "full":
@@ -218,26 +218,28 @@ def with_index(data: BuildAccess, ask: Callable[[Snapshot], T], first: Snapshot 
 
     Raises NotIndexedError if no index is in use.
     """
-    return with_latest(data.store, lambda found: ask(require_index(data.name, found, data.store)), first)
+    return with_latest(data.store, lambda found: ask(require_index(data, found)), first)
 
 
-def latest_with_index(name: str, store: Store) -> Snapshot:
+def latest_with_index(data: BuildAccess) -> Snapshot:
     """Latest snapshot of a dataset; raises NotIndexedError if it has no index."""
-    with store.patiently():
-        return require_index(name, latest(store), store)
+    with data.store.patiently():
+        return require_index(data, latest(data.store))
 
 
-def require_index(name: str, snapshot: Snapshot | None, store: Store) -> Snapshot:
+def require_index(data: BuildAccess, snapshot: Snapshot | None) -> Snapshot:
     """Return a snapshot with an index in use, else raise NotIndexedError with the location of its store."""
     if snapshot is not None and snapshot.header.deleted and not _is_in_use(snapshot.header):
         names = ", ".join(entry.name for entry in snapshot.header.deleted)
         raise NotIndexedError(
-            f"{name} has no index in use; deleted are {names}: restore_index() brings them back, "
+            f"{data.name} has no index in use; deleted are {names}: restore_index() brings them back, "
             "create_index() makes new ones"
         )
     if snapshot is None or not _is_in_use(snapshot.header):
-        place = "" if store.location.endswith("/_geoskip") else f" in {store.location}"
-        raise NotIndexedError(f"{name} has no index yet{place}; create one: dataset.create_index(MinMax('column'))")
+        place = "" if data.store.location.endswith("/_geoskip") else f" in {data.store.location}"
+        raise NotIndexedError(
+            f"{data.name} has no index yet{place}; create one: dataset.create_index(MinMax('column'))"
+        )
     return snapshot
 
 
@@ -247,11 +249,11 @@ def has_indexes(store: Store) -> bool:
     return found is not None and found.header.has_indexes
 
 
-def check_protected(name: str, store: Store, encryption: Encryption | None) -> None:
+def check_protected(data: BuildAccess, encryption: Encryption | None) -> None:
     """Raise if the first metadata in a store would be in clear, as the encryption names no key."""
-    if encryption is not None and encryption.key is None and not has_indexes(store):
+    if encryption is not None and encryption.key is None and not has_indexes(data.store):
         raise InvalidSpecificationError(
-            f"the metadata of {name} would be in clear: with what they are to be protected says "
+            f"the metadata of {data.name} would be in clear: with what they are to be protected says "
             "Encryption(keys, 'name of a key')"
         )
 

@@ -40,7 +40,7 @@ def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str,
     state, store = data.state, data.store
     if (why := reason_not_indexable(source.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
-    check_protected(source.name, store, source.encryption)
+    check_protected(data, source.encryption)
     if (used := known.another(state.relation.root, store)) is not None and not has_indexes(store):
         raise InvalidSpecificationError(
             f"queries of this driver use the metadata of {source.name} in {used.location}, and none would use an index "

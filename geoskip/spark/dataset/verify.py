@@ -71,7 +71,7 @@ def repair(source: DatasetSource) -> BuildReport:
     store = data.store
     store.reread()
     try:
-        snapshot = latest_with_index(source.name, store)
+        snapshot = latest_with_index(data)
     except (MissingKeyError, NewerFormatError):  # others can read it
         raise
     except MetadataError:
@@ -180,9 +180,7 @@ def described_indexes(source: DatasetSource) -> list[tuple[Any, ...]]:
     with data.store.patiently():
         return with_latest(
             data.store,
-            lambda found: _index_rows(
-                found if found and found.header.stored else require_index(source.name, found, data.store), data
-            ),
+            lambda found: _index_rows(found if found and found.header.stored else require_index(data, found), data),
         )
 
 
