@@ -37,6 +37,8 @@ _SPARK_TYPES = {
 }  # fmt: skip
 """Spark's types of the same values; an index over a column of another type is not asked."""
 _OWN_TYPES = {kind: own for own, kind in _SPARK_TYPES.items()}
+_UNSIGNED = {"UTINYINT": "smallint", "USMALLINT": "int", "UINTEGER": "bigint", "UBIGINT": "decimal(20,0)"}
+"""Spark's types of unsigned integers, which hold further values."""
 _MOST_DESCRIPTIONS = 256
 _THREADS = 8
 
@@ -409,4 +411,4 @@ def _spark_type(kind: str) -> str | None:
         return "geometry"
     if found := _DECIMAL.fullmatch(kind):
         return f"decimal({found[1]},{found[2]})"
-    return _SPARK_TYPES.get(kind)
+    return _SPARK_TYPES.get(kind) or _UNSIGNED.get(kind)

@@ -149,6 +149,16 @@ def test_floats_in_place_of_doubles_are_compared_with_floats(con: Any, tmp_path:
     assert rows_and_files(con, f"FROM '{tmp_path}/*.parquet' WHERE {condition}")[1] in ("1", "01")
 
 
+@pytest.mark.parametrize("kind", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()], ids=str)
+def test_unsigned_numbers_are_compared(con: Any, tmp_path: Path, kind: pa.DataType) -> None:
+    most = 2**kind.bit_width - 1
+    for n, values in enumerate(([0, 5], [6, None], [most])):
+        pq.write_table(pa.table({"u": pa.array(values, kind)}), tmp_path / f"{n}.parquet")
+    geoskip.build(tmp_path, [geoskip.MinMax("u"), geoskip.ValueList("u")])
+    for condition, files in (("u > 6", "2"), ("u <= 5", "0"), ("u > -1", "012"), ("u = 5.5", ""), ("u = 6", "1")):
+        assert rows_and_files(con, f"FROM '{tmp_path}/*.parquet' WHERE {condition}")[1] == files
+
+
 def test_a_column_of_nothing_but_null_gives_no_other_file_its_type(con: Any, tmp_path: Path) -> None:
     for n, column in enumerate((pa.array([5], pa.int32()), pa.nulls(1), pa.array([7, None], pa.int32()))):
         pq.write_table(pa.table({"k": column}), tmp_path / f"{n}.parquet")
