@@ -63,8 +63,8 @@ Modules that a build passes through, ``geoskip.dataset(spark, path).create_index
     sources/build_verbs.py          the steps of every engine: compare with the log, read, commit, report
     spark/build/job.py              one Spark job for all files and all indexes
     sources/sampled_values.py       parameters of indexes from a sample
-    lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     lifecycle/refresh.py            compares snapshot and listing, and merges new summaries into the snapshot
+    lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     sources/built_rows.py           rows of the file table, with fingerprints taken before and compared after
     metadata/file_table.py          the table with a row for each file and a column for each index
     stores/part_files.py            writes it as a part of the next snapshot
