@@ -302,12 +302,12 @@ class Opaque(Predicate):
 
     text: str
     columns: tuple[str, ...] = ()
+    renamed: bool = False  # for a whole column with fields that have other names in the files
     type = None
     form = "{text}"
 
 
-TRUE = Literal(True, "boolean")
-FALSE = Literal(False, "boolean")
+TRUE, FALSE = Literal(True, "boolean"), Literal(False, "boolean")
 
 FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """The equivalent operator when the operands are exchanged."""

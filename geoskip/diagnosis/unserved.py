@@ -54,7 +54,6 @@ from geoskip.registry import current
 from geoskip.report import condense, join_names
 from geoskip.rewrite import canonical
 from geoskip.rules import calls_of
-from geoskip.sources.column_names import RENAMED_FIELDS
 from geoskip.types import sql_type
 from geoskip.vertex_labels import labels_of
 
@@ -314,8 +313,7 @@ def _unknown(part: Part) -> str:
     text = str(part)
     if "(a subquery)" in text:
         return f"{text} is not used: the answer of a subquery is not there when files are chosen"
-    if any(isinstance(node, Opaque) and node.text.endswith(RENAMED_FIELDS) for node in walk(part.condition)):
-        text = text.replace(RENAMED_FIELDS, "")
+    if any(isinstance(node, Opaque) and node.renamed for node in walk(part.condition)):
         return f"{text} is not used: a column in it has fields with other names in the files than in the table"
     return f"{text} is not used: it depends on more than the row, or geoskip cannot translate it"
 

@@ -14,7 +14,7 @@ from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Literal, Opaque, Predicate, columns_of, walk
 from geoskip.registry.fingerprint import UNIDENTIFIED
 from geoskip.registry.functions import CATALYST
-from geoskip.sources.column_names import RENAMED_FIELDS, backquote, parts_of_name, quote_if_needed
+from geoskip.sources.column_names import backquote, parts_of_name, quote_if_needed
 from geoskip.sources.dependencies import (
     DEFINITION_OF,
     Reader,
@@ -238,11 +238,11 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
                 )
         if isinstance(vertex, Opaque):
             text = re.sub(r"#\d+L?", "", vertex.text)  # Spark numbers the attributes of a plan
-            if text.endswith(RENAMED_FIELDS):
+            if vertex.renamed:
                 raise InvalidSpecificationError(
-                    f"{index} cannot be indexed: fields within {text.removesuffix(RENAMED_FIELDS)} have other names in "
-                    "the files than in the table; index single fields of structs, which are found by either name, but "
-                    "not those within arrays and maps"
+                    f"{index} cannot be indexed: fields within {text} have other names in the files than in the "
+                    "table; index single fields of structs, which are found by either name, but not those within "
+                    "arrays and maps"
                 )
             raise InvalidSpecificationError(
                 f"{index} cannot be indexed: {text} is not deterministic, a subquery, a file's metadata or not "

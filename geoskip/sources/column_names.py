@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-RENAMED_FIELDS = " (its fields have other names in the files)"
-"""Text after the name of a whole column that Names in ExpressionJson.java does not translate for this reason."""
-
 
 def quote_if_needed(part: str) -> str:
     """One part of a column's name, in backquotes if it contains dots or spaces.

@@ -83,9 +83,8 @@ class ExpressionJson {
             for (NamedExpression read : ScalaInterop.list(expression.references().toSeq())) {
                 columns.add(read.name());
             }
-            String renamed = names.renamed(expression);
-            String text = renamed != null ? renamed : names.numbered(expression.toString());
-            return json.with("opaque", text).with("columns", columns);
+            json.with("opaque", names.numbered(expression.toString())).with("columns", columns);
+            return names.hasOtherFields(expression) ? json.with("renamed", true) : json;
         }
         if (expression instanceof GetStructField) {
             GetStructField field = (GetStructField) expression;
@@ -324,11 +323,10 @@ class Names {
         return hasOtherNames(field.dataType()) ? null : nameOf(field);
     }
 
-    /** The text of such a column (geoskip/sources/column_names.py); null for others. */
-    String renamed(Expression expression) {
-        AttributeReference column = expression instanceof AttributeReference ? (AttributeReference) expression : null;
-        return column != null && mapped.containsKey(column.exprId()) && of(column) == null
-                ? column.name() + " (its fields have other names in the files)" : null;
+    /** True for such a column. */
+    boolean hasOtherFields(Expression expression) {
+        return expression instanceof AttributeReference && of((AttributeReference) expression) == null
+                && mapped.containsKey(((AttributeReference) expression).exprId());
     }
 
     /** True if fields within a type have other names in the files. */

@@ -102,7 +102,7 @@ class Translator:
         if "class" not in node:
             return literal(node)
         if "opaque" in node:
-            return Opaque(node["opaque"], tuple(map(self.names, node.get("columns", ()))))
+            return Opaque(node["opaque"], tuple(map(self.names, node.get("columns", ()))), "renamed" in node)
         if "column" in node:
             return Column(self.names(quote_if_needed(node["column"])), type_name(node["type"]))
         children = tuple(map(self.predicate, node.get("children", ())))
