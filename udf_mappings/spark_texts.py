@@ -296,14 +296,26 @@ def _may_follow(rest: str, after: str, *, more: bool, begins: bool) -> bool:
 
 # ---- regular expressions
 
-_PLAIN = r"[A-Za-z0-9 _/:,;@=<>~\"'!%&#-]"
-_HEAD = re.compile(rf"\^({_PLAIN}*)")
+_LITERAL = r"A-Za-z0-9 _/:,;@=<>~\"'!%#"
+_PLAIN = rf"(?:[{_LITERAL}&-]|\\[.$*+?(){{}}\[\]/-]|\[[{_LITERAL}.$*+?(){{}}]\])"
+"""A part of a pattern that matches one character: the character itself, escaped, or alone in a class."""
+_ESCAPED = re.compile(r"\\(.)|\[(.)\]")
+_HEAD = re.compile(rf"\^((?:{_PLAIN}(?![?*{{+]))*)")
 _CHOICE = re.compile(rf"\^({_PLAIN}*)\((?:\?:)?({_PLAIN}+(?:\|{_PLAIN}+)+)\)(?![?*{{])")
 _GROUP = re.compile(rf"\^({_PLAIN}*)\((?:\?<\w+>)?(?!\?)(?:[^()\\\[\]|]|\\[^QE]|\[[^\]\[\\]*\])*\)(?![?*+{{])")
 
 
+def _text(plain: str) -> str:
+    r"""The text that a sequence of plain parts matches.
+
+    >>> _text(r"10[.]6\.1")
+    '10.6.1'
+    """
+    return _ESCAPED.sub(r"\1\2", plain)
+
+
 def regex_prefixes(pattern: str) -> list[str]:
-    """Prefixes, one of which begins every match of a Java regular expression; empty if unknown.
+    r"""Prefixes, one of which begins every match of a Java regular expression; empty if unknown.
 
     A character before a quantifier may be absent, so it is dropped; only one group of alternatives is supported.
 
@@ -311,16 +323,16 @@ def regex_prefixes(pattern: str) -> list[str]:
     (['a'], [], [], ['user-7'])
     >>> regex_prefixes("^a(?:b|cd)e"), regex_prefixes("^(b|cd)*"), regex_prefixes("^(a|b)|c")
     (['ab', 'acd'], [], [])
+    >>> regex_prefixes(r"^10[.]6\.1"), regex_prefixes(r"^a\.?b"), regex_prefixes(r"^a\d")
+    (['10.6.1'], ['a'], ['a'])
     """
     choice = _CHOICE.match(pattern)
     if choice and "|" not in pattern[choice.end() :]:
-        return [choice[1] + one for one in choice[2].split("|")]
+        return [_text(choice[1] + one) for one in choice[2].split("|")]
     head = _HEAD.match(pattern)
     if not head or "|" in pattern:
         return []
-    follows = pattern[head.end() : head.end() + 1]
-    start = head[1][:-1] if follows and follows in "?*{+" else head[1]
-    return [start] if start else []
+    return [_text(head[1])] if head[1] else []
 
 
 @maps(*catalyst("RLike", "rlike", "regexp", "regexp_like"), index=BEGINNINGS)
@@ -343,7 +355,7 @@ def anchored_group(node: Predicate, index: Index) -> Clause | None:
         case (Call(_, (text, Literal(str() as pattern), Literal(int() as group))), values) if all(values) and values:
             found = _GROUP.match(pattern)
             if group == 1 and found and "|" not in pattern[found.end() :]:
-                starts = [found[1] + value for value in values]
+                starts = [_text(found[1]) + value for value in values]
             elif group == 0 and pattern.startswith("^") and "|" not in pattern:
                 starts = values
             else:

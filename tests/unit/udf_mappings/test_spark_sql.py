@@ -228,6 +228,17 @@ PATTERNS = {
     "ab": [],
     "^ab*": ["a"],
     "(?m)^ab": [],
+    "^10[.]6\\.1": ["10.6.1"],
+    "^a[.]?b": ["a"],
+    "^a\\.*b": ["a"],
+    "^a\\(b[)]": ["a(b)"],
+    "^a\\[b": ["a[b"],
+    "^(a[.]b|c\\.d)e": ["a.b", "c.d"],
+    "^a[.b]": ["a"],
+    "^a[^.]": ["a"],
+    "^a\\d": ["a"],
+    "^a\\Q.": ["a"],
+    "^a[|]b": [],
 }
 
 
@@ -248,6 +259,8 @@ def test_beginnings_of_patterns(pattern: str) -> None:
         ("^x(a(b))", 1, "ab", ["x"]),
         ("^u=(\\w+)", 0, "u=ann", ["u=ann"]),
         ("^u=(\\w+)", 1, "", []),
+        ("^u[=](\\w+)", 1, "ann", ["u=ann"]),
+        ("^10\\.0[.](\\S+)", 1, "0.1", ["10.0.0.1"]),
     ],
 )
 def test_groups_at_the_beginning(pattern: str, group: int, value: str, starts: list[str]) -> None:
