@@ -3,6 +3,7 @@
 ::
 
     CAST(n AS string) = '5'                       n = 5
+    CAST(n AS string) LIKE '21%'                  n = 21 OR n >= 210 AND n <= 219 OR ...
     CAST(day AS string) LIKE '2024-02%'           day >= 2024-02-01 AND day < 2024-03-01     (so is day LIKE '2024-02%')
     CAST(ts AS string) >= '2024-02-29 12'         CAST(ts AS timestamp_ntz) >= 2024-02-29 12:00:00
     date_format(ts, 'yyyyMM') = '202402'          a local time from 2024-02-01 to 2024-03-01
@@ -62,6 +63,8 @@ def rewrite(node: Predicate) -> Predicate | None:
             single = [of.comparison("=", v.value) for v in values]
             known = tuple(one for one in single if one is not None)
             return Or(known) if len(known) == len(single) else None
+        case StartsWith(left, text) if text and (number := _formatted_integer(left)) is not None:
+            return _integer_prefix(number, text)
         case StartsWith(left, text) if (of := FormattedTime.of(left)) is not None:
             return of.starts_with(text)
         case Comparison("=" | "<" | "<=" | ">" | ">=" as op, Cast(left, "date"), Literal(int(), "date") as day):
@@ -91,6 +94,36 @@ def _integer_condition(cast: Cast, texts: tuple[str, ...]) -> Predicate:
     numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
     found = tuple(Literal(number, kind.name) for number in numbers if number in kind.values)
     return Comparison("=", cast.child, found[0]) if len(found) == 1 else In(cast.child, found)
+
+
+def _integer_prefix(cast: Cast, text: str) -> Predicate:
+    """Condition that the text of a number begins with another text: a range for each length.
+
+    >>> from geoskip.predicates import Column
+    >>> print(_integer_prefix(Cast(Column("n", "tinyint"), "string"), "-1"))
+    (n = -1 OR (n >= -19 AND n <= -10) OR (n >= -128 AND n <= -100))
+    """
+    kind, number = _source(cast), cast.child
+    least, most = kind.values[0], kind.values[-1]
+    if text == "-":
+        return Comparison("<", number, Literal(0, kind.name))
+    if text == "0" or not _NUMBER.fullmatch(text):
+        return _integer_condition(cast, (text,))
+    first, ranges = int(text), list[Predicate]()
+    power = 1
+    while abs(first) * power <= max(-least, most):
+        ends = sorted((first * power, first * power + (power - 1) * (1 if first > 0 else -1)))
+        low, high = max(ends[0], least), min(ends[1], most)
+        if low == high:
+            ranges.append(Comparison("=", number, Literal(low, kind.name)))
+        elif low < high:
+            limits = (
+                Comparison(">=", number, Literal(low, kind.name)),
+                Comparison("<=", number, Literal(high, kind.name)),
+            )
+            ranges.append(And(limits))
+        power *= 10
+    return ranges[0] if len(ranges) == 1 else Or(tuple(ranges)) if ranges else In(number, ())
 
 
 @dataclass(frozen=True)

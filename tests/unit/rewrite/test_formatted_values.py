@@ -175,6 +175,22 @@ def test_a_number_is_written_in_one_way(text: str, expected: tuple[int, ...]) ->
     assert formatted_values.rewrite(Comparison("<", cast, Literal(text, "string"))) is None
 
 
+@pytest.mark.parametrize("kind", ["tinyint", "int", "bigint"])
+def test_beginnings_of_numbers(kind: str) -> None:
+    most = {"tinyint": 7, "int": 31, "bigint": 63}[kind]
+    edges = (step + base for base in (0, 2**most - 1, -(2**most)) for step in (-128, -13, -2, -1, 0, 1, 7, 19, 127))
+    powers = (sign * digit * 10**power + step for sign in (1, -1) for digit in (1, 9) for power in range(19)
+              for step in (-1, 0, 1))  # fmt: skip
+    values = sorted({value for value in (*edges, *powers) if -(2**most) <= value < 2**most})
+    begins = {str(value)[:n] for value in values[::5] for n in (1, 2, 9, 20)}
+    texts = ["-", "-0", "00", "0", "x", "-1 ", "+1", "9" * 20, *begins]
+    cast = Cast(Column("n", kind), "string", kind)
+    for text in texts:
+        made = formatted_values.rewrite(StartsWith(cast, text))
+        assert made is not None
+        assert [holds(made, value) for value in values] == [str(value).startswith(text) for value in values], text
+
+
 @pytest.mark.parametrize(("count", "is_rewritten"), [(1, True), (16, True), (17, False), (40, False)])
 def test_a_list_of_texts_is_rewritten_with_all_of_them_or_not_at_all(count: int, is_rewritten: bool) -> None:
     cast, days = Cast(Column("d", "date"), "string", "date"), range(19_000, 19_000 + count)
