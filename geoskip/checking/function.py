@@ -243,7 +243,7 @@ def _infer_returns(subject: FunctionUnderTest, declared: str | None) -> Function
 
 # ---- conditions on its calls
 
-_COMPARED, _COMPARED_ALONE, _ARGUMENTS, _NUMBERS = 3, 8, 2, 6
+_COMPARED, _COMPARED_ALONE, _ARGUMENTS, _CODED = 3, 8, 2, 6
 
 
 def literals_of(
@@ -269,20 +269,21 @@ def literals_of(
     if not known:
         return st.just([])
     kind, some = sql_type(call.type), st.sampled_from(known)
-    numbers: list[Any] = []
+    coded: list[Any] = []
     beside: Strategy = st.nothing()
     if kind.is_integral:
-        numbers = [int(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and c == c // 1]
+        coded = [int(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and c == c // 1]
         beside = st.builds(lambda value, step: value + step if abs(value) < 2**7 else 0, some, st.sampled_from([-1, 1]))
     elif kind.is_floating:
-        numbers = [float(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and call.type == "double"]
+        coded = [float(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and call.type == "double"]
         of_kind = np.float32 if kind.name == "float" else float
         beside = st.one_of(st.just(0.0), some.map(lambda value: float(of_kind(round(value, 1)))))
     elif kind.name == "string":  # a prefix of a value, or a longer string
+        coded = [c for c in constants if isinstance(c, str)]
         beside = st.builds(lambda value, cut: value[:-cut] if cut else value + "a", some, st.integers(0, 5))
     given = list(dict.fromkeys(physical_value(value) for value in arguments if value is not None))
     most = _COMPARED_ALONE if isinstance(call, Column) or len(call.args) == 1 else _COMPARED
-    lists = [some_of(known, most), some_of(given, _ARGUMENTS), some_of(numbers, _NUMBERS)]
+    lists = [some_of(known, most), some_of(given, _ARGUMENTS), some_of(coded, _CODED)]
     lists += [st.lists(beside, min_size=2, max_size=2)] if not beside.is_empty else []
     return st.tuples(*lists).map(lambda drawn: list(dict.fromkeys(itertools.chain.from_iterable(drawn))))
 

@@ -16,6 +16,7 @@ from geoskip import (
     GeoBox,
     MappingCheck,
     MinMax,
+    Prefix,
     check_mapping,
     constant,
     declare,
@@ -26,7 +27,7 @@ from geoskip import (
 from geoskip.clauses import any_of
 from geoskip.errors import EnvironmentProblem, MappingError
 from geoskip.geometry import Point
-from geoskip.predicates import Call, Comparison, IsNull, Literal, Not
+from geoskip.predicates import Call, Comparison, IsNull, Literal, Not, StartsWith
 from tests.conftest import SOAK
 from tests.support.wrong_mappings import (
     WRONG,
@@ -333,3 +334,19 @@ def test_constants_that_are_equal_in_the_functions_type_are_tried() -> None:
     with mappings():
         maps(hour, index=MinMax)(rounds_down)
         assert check_mapping(hour, returns="int").counter_example is not None
+
+
+def test_texts_in_the_code_are_compared() -> None:
+    """A result that few rows have is found by its text in the code, even if the type of the values is given."""
+
+    def tag(text: str | None) -> str:
+        return text[:2] if text else "none"
+
+    def begins_with_the_tag(node: Any, index: Any) -> Any:
+        match node:
+            case Comparison("=", Call(_, (text,)), Literal(str() as value)):
+                return index.clause(StartsWith(text, value))
+
+    with mappings():
+        maps(tag, index=(MinMax, Prefix))(begins_with_the_tag)
+        assert check_mapping(tag, returns="string", rows=["string"]).counter_example is not None
