@@ -1,8 +1,7 @@
 """Predicates: a query's condition as a tree, the input of mappings and indexes.
 
 Vertices are frozen dataclasses for use with ``match``. Boolean vertices and value expressions have one base class, as
-in the paper's expression trees (Extensible Data Skipping, section II-A2): ``temp > 101`` is a :class:`Comparison` of a
-:class:`Column` with a :class:`Literal`.
+in the expression trees of *Extensible Data Skipping*, II-A2: ``temp > 101`` compares a :class:`Column` with a literal.
 
 >>> Comparison(">", Column("temp"), Literal(101))
 temp > 101
@@ -13,8 +12,7 @@ temp > 101
 
 *Values are physical*, as in Spark's internal rows: a date is an ``int`` of days since 1970-01-01, a timestamp an
 ``int`` of microseconds, an interval an ``int`` of months or microseconds, a string a ``str`` with invalid UTF-8 decoded
-by ``surrogateescape``, a binary ``bytes``, a decimal a ``Decimal``, an array a ``tuple``, a geometry a shapely
-geometry.
+by ``surrogateescape``, a binary ``bytes``, a decimal a ``Decimal``, an array a ``tuple``, a geometry one of shapely.
 
 *Every vertex has a* ``type``: Spark's name of the type of its value (``"int"``, ``"geometry"``, ``"boolean"`` for
 conditions), or None if it is not known; mappings may leave it out. :mod:`geoskip.types` has the properties of types.
@@ -165,6 +163,8 @@ class Call(Predicate):
         match self.name, self.args:
             case ("getarrayitem" | "getmapvalue", (values, key)):
                 return (values, "[", key, "]")
+            case ("getfield", (record, Literal(str() as field))):
+                return (record, f".{field}")
             case ("lambdafunction", (body, *variables)):
                 return ("(", *_join_parts(", ", variables), ") -> ", body)
             case ("namedlambdavariable", ()) if len(self.flags) == 2:  # the name is derived from depth and position

@@ -74,6 +74,8 @@ def sql_text(node: Predicate) -> str | None:
             return str(node)
         case Call("staticinvoke" | "invoke" | "getarraystructfields"):  # not SQL functions
             return None
+        case Call("getarrayitem", (child, key), flags=(*_, "false")):  # tags[0] too, if ANSI mode is off
+            return _fill("get({}, {})", child, key)
         case Call("getarrayitem" | "getmapvalue", (child, key)):
             return _fill("{}[{}]", child, key)
         case Call("element_at", (Call("stringsplitsql", parts), number)):

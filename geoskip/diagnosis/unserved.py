@@ -253,7 +253,7 @@ class LabelledCondition:
     def _reason(self, part: Part) -> UnservedPart | None:
         """The reason why a test is unserved; None if another sentence reports it."""
         test = part.condition
-        if all(other.is_presence for other in self.parts):
+        if all(other.is_presence for other in self.parts) and not _is_written_presence(test):
             words = " AND ".join(condense(str(other.condition)) for other in self.parts)
             reach = "reach" if len(self.parts) > 1 else "reaches"
             return UnservedPart(part, f"only {condense(words)} {reach} its files, which few files fail")
@@ -266,6 +266,8 @@ class LabelledCondition:
         if any(str(index) in noted if str(index) in used else serves([index], test) for index in near):
             return None  # the reason why that index is not used is reported
         near = [index for index in near if str(index) in used]
+        within = set(walk(test))
+        near = [index for index in near if not within.isdisjoint(index.bound)] or near  # those over a part of the test
         candidates = [index for index in index_candidates([test]).indexes if index not in near]
         suggestion = _code_of(_best_index([index for index in candidates if len(str(index)) <= _LONGEST_CODE], test))
         names = tuple(map(str, near))
@@ -289,6 +291,11 @@ def _is_plain(test: Predicate) -> bool:
         case Column() | IsNull(Column()) | In(Column()) | StartsWith(Column()) | Comparison(_, Column(), Literal()):
             return True
     return False
+
+
+def _is_written_presence(test: Predicate) -> bool:
+    """Test for ``f(x) IS NOT NULL``, which Spark does not add by itself."""
+    return isinstance(test, Not) and isinstance(test.child, IsNull) and isinstance(test.child.child, Call)
 
 
 def _select_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
@@ -323,10 +330,12 @@ def _call_mismatch(index: Index, test: Predicate) -> str:
     calls = [node for node in walk(test) if isinstance(node, Call)]
     for bound in index.bound:
         for call in calls:
-            if not isinstance(bound, Call) or bound.name != call.name or bound == call:
+            if not isinstance(bound, Call) or bound.name != call.name or bound in calls:
                 continue
             if columns_of(bound) != columns_of(call):
                 continue
+            if str(bound) == str(call):
+                return f"{condense(str(index), 80)} is over this call with other errors, as of a try_ function or get()"
             what = "another pattern" if bound.name.startswith("regexp") else "another call"
             of_template = isinstance(index, Formatted) and index.template is not None
             way = "; query the template's own text, as Formatted.part() writes it" if of_template else ""
@@ -362,7 +371,7 @@ def _best_index(candidates: Sequence[Index], test: Predicate) -> Index | None:
     """The index to suggest for a test: one for its functions, else bounds or a list; columns first."""
     calls = [node for node in walk(test) if isinstance(node, Call) and node.name not in ("if", "coalesce")]
     order: list[type[Index]] = [MetricDist, GeoBox] if calls else []
-    if any(call.name == "regexp_extract" for call in calls):
+    if any(call.name in ("regexp_extract", "get_json_object") for call in calls):
         order = [Formatted]
     elif mapped := [kind for call in calls for mapping in current().rules_of(call) for kind in mapping.indexes]:
         order = mapped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +72,7 @@ TEMPLATE = r"^(?<ip>\S+) "
 PARTS = over(Formatted("line", template=TEMPLATE), group_of(TEMPLATE, 1))
 ZONE = python("zone", CITY)
 ELEMENT = Call("namedlambdavariable", (), flags=("0", "0"), type="int")
+MS, PLAN = (call("get_json_object", "GetJsonObject", LINE, lit(path), type="string") for path in ("$.ms", "$.plan"))
 HIGH = Call("lambdafunction", (Comparison(">", ELEMENT, Literal(3, "int")), ELEMENT), type="boolean")
 NEAR = Comparison(
     "<",
@@ -127,6 +129,18 @@ CASES: list[tuple[Predicate, list[Index], list[str]]] = [
      ['geobox(lng, lat) does not serve hash(lat) = 3: ValueList("lat")']),
     (Call("exists", (Column("tags", "array<int>"), HIGH), type="boolean"), [],
      ['no index over exists(tags, (x) -> x > 3): MinMax("exists(tags, (x) -> (x > 3))")']),
+    # the index over the call of the condition is named, not one over another call
+    (Comparison(">", Cast(MS, "bigint", "string"), lit(9000)), [over(MinMax("other"), PLAN), over(MinMax("ms"), MS)],
+     [("minmax(ms) does not serve CAST(get_json_object(line, '$.ms') AS bigint) > 9000: "
+      "Formatted('line', extract=\"get_json_object({}, '$.ms')\")")]),
+    (Comparison("=", MS, lit("7")), [over(MinMax("other"), PLAN)],
+     [("minmax(other) is over another call than get_json_object(line, '$.ms'): "
+      "Formatted('line', extract=\"get_json_object({}, '$.ms')\")")]),
+    (Comparison("=", MS, lit("7")), [over(MinMax("tried"), replace(MS, flags=("false",)))],
+     [("minmax(tried) is over this call with other errors, as of a try_ function or get(): "
+      "Formatted('line', extract=\"get_json_object({}, '$.ms')\")")]),
+    (Not(IsNull(MS)), [MINMAX],
+     ["no index over get_json_object(line, '$.ms'): Formatted('line', extract=\"get_json_object({}, '$.ms')\")"]),
     # another pattern than the template's
     (Comparison("=", group_of(TEMPLATE, 1), lit("7")), [PARTS], []),
     (Comparison("=", group_of(r"^(?<ip>\d+) ", 1), lit("7")), [PARTS],
