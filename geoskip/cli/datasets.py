@@ -291,6 +291,10 @@ def store_of(path: str, metadata: MetadataOptions, spark: SparkOptions, *, to_re
     if not place.exists():
         raise NotIndexedError(f"there is no folder {place}; name the dataset, or the folder of its metadata")
     if not (place / "_identity.json").is_file():
+        if folder.is_file() and (folder.parent / "_geoskip").is_dir():
+            raise NotIndexedError(
+                f"{folder} is one file; its metadata are those of its folder: name {shlex.quote(str(folder.parent))}"
+            )
         raise NotIndexedError(
             f"{folder} holds no metadata: neither _geoskip nor _identity.json is in it; make them: geoskip index "
             f"{shlex.quote(path)} --minmax COLUMN, or say where they are: --metadata FOLDER"

@@ -29,7 +29,8 @@ _MOST_SHARED = 224
 """The most bytes of the common prefix: files sorted by paths or URLs differ only after a long prefix."""
 
 _WAYS_OUT = (
-    (r"array|map|struct", "index a field of it, or a function of it such as size({})"),
+    (r"struct", "index a field of it"),
+    (r"array|map", "index an element of it, or a function of it such as size({})"),
     (r"string collate", "its order is not that of bytes; use ValueList({0!r}), or index {0} COLLATE UTF8_BINARY"),
     (r"variant", "index a field cast to its type, such as variant_get({}, '$.field', 'int')"),
     (r"interval$|calendarinterval", "calendar intervals have no order"),

@@ -87,6 +87,9 @@ def test_metadata_of_files_are_named_and_found(data: Path, tmp_path: Path) -> No
     assert done.stderr.splitlines()[-1] == f"geoskip: the metadata are in {data}/_geoskip"
     assert "minmax(temp)  in use  1" in printed("describe", data / "0.parquet")
     assert "new or changed" not in printed("describe", data / "0.parquet")
+    dropped = ran("drop", data / "0.parquet")
+    assert dropped.exit_code == 1
+    assert f"0.parquet is one file; its metadata are those of its folder: name {data}" in dropped.stderr
     shutil.copytree(data, tmp_path / "two 2")
     done = ran("index", "data", "two 2", "--minmax", "temp")
     assert done.stderr.splitlines()[-1] == f"geoskip: the metadata are in {tmp_path}/_geoskip"

@@ -132,9 +132,9 @@ def test_exact_bounds_that_a_merge_shortens_are_no_longer_exact() -> None:
 @pytest.mark.parametrize(
     ("kind", "way_out"),
     [
-        ("array<int>", "index a field"),
-        ("struct<a:int>", "index a field"),
-        ("map<string,int>", "index a field"),
+        ("array<int>", "index an element of it, or a function of it such as size(v)"),
+        ("struct<a:int>", "index a field of it"),
+        ("map<string,int>", "index an element"),
         ("string collate UTF8_LCASE", "v COLLATE UTF8_BINARY"),
         ("time(6)", "time_to_micros(v)"),
         ("variant", "variant_get(v"),
