@@ -13,6 +13,7 @@ import pytest
 import geoskip
 from geoskip import MinMax, Sort, ZOrder
 from geoskip.errors import ConflictError, InvalidSpecificationError
+from geoskip.spark import filesystem
 from geoskip.spark.build.arrange import ArrangedFrame
 from geoskip.spark.dataset import rewrite_files, rewrite_folders
 from geoskip.spark.dataset.table_location import TableLocation
@@ -111,15 +112,15 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, limit: int) -> list[str]:
 
     for name in ("begin", "arrange", "copy_files", "rename_folder", "create"):
         monkeypatch.setattr(rewrite_files, name, step(name, getattr(rewrite_files, name)))
-    for name in ("_run", "_refresh", "check_current"):
+    for name in ("_run", "_set_locations", "check_current"):
         monkeypatch.setattr(TableLocation, name, step(name, getattr(TableLocation, name)))
 
-    class Dying(rewrite_folders.LocalFolder):
+    class Dying(filesystem.LocalFolder):
         def delete(self, name: str) -> None:
             if len(reached) < limit:
                 super().delete(name)
 
-    monkeypatch.setattr(rewrite_folders, "LocalFolder", Dying)
+    monkeypatch.setattr(filesystem, "LocalFolder", Dying)
     monkeypatch.setattr(rewrite_folders, "is_abandoned", lambda owner: True)
     monkeypatch.setattr(TableLocation, "restore", lambda self: None)
     return reached
