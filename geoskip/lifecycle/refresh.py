@@ -441,9 +441,16 @@ class RefreshPlan:
 def files_without_metadata(
     snapshot: Snapshot | None, data: DatasetAccess, tried: Collection[Key] = (), *, closely: bool = True
 ) -> list[Key]:
-    """The current files without a row, except those tried without success; empty without an index.
+    """The current files without a row; empty without an index.
 
-    ``closely`` is as for :meth:`SnapshotDiff.of`.
+    Parameters
+    ----------
+    snapshot, data
+        The latest snapshot, if any, and the dataset.
+    tried
+        Files that a build has tried without success, which are left out.
+    closely
+        As for :meth:`SnapshotDiff.of`.
     """
     if snapshot is None or not snapshot.header.entries:
         return []

@@ -21,7 +21,7 @@ import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 from geoskip.errors import MetadataError, MissingKeyError, NewerFormatError
 from geoskip.metadata import FORMAT, Header, check_format
@@ -39,8 +39,16 @@ class _UnprotectedError(MetadataError):
     """Unencrypted metadata where encrypted ones are expected; no snapshot may follow them."""
 
 
+class TextKey(NamedTuple):
+    """The key of a text: its kind, the identity of its log, and its number there."""
+
+    kind: Kind
+    identity: str
+    number: int
+
+
 class NumberedTexts(Protocol):
-    """The texts of a store: each has a kind and a number in a log, and never changes."""
+    """The texts of a store, which never change."""
 
     location: str
 
@@ -53,13 +61,13 @@ class NumberedTexts(Protocol):
     def numbers(self, kind: Kind, identity: str) -> tuple[int, ...]:
         """The numbers of the texts of one kind, ascending."""
 
-    def label(self, kind: Kind, identity: str, number: int) -> str:
+    def label(self, key: TextKey) -> str:
         """The name of a text in messages."""
 
-    def read(self, kind: Kind, identity: str, number: int) -> bytes:
+    def read(self, key: TextKey) -> bytes:
         """Read a text; raises FileNotFoundError if it is missing, MetadataError for other failures."""
 
-    def create(self, kind: Kind, identity: str, number: int, text: bytes) -> None:
+    def create(self, key: TextKey, text: bytes) -> None:
         """Create a text exclusively, whole and durable; raises FileExistsError if the number has another."""
 
     def forget(self, kind: Kind, identity: str, *numbers: int) -> None:
@@ -78,12 +86,13 @@ class LogEntries:
 
     def snapshot(self, identity: str, number: int) -> tuple[Header, SnapshotProtection | None]:
         """Read a snapshot's header and its protection."""
+        key = TextKey("snapshot", identity, number)
         try:
-            text = self.texts.read("snapshot", identity, number)
+            text = self.texts.read(key)
         except FileNotFoundError:
             raise MetadataError(f"there is no snapshot {number} in {self.location}") from None
-        what = f"{self.texts.label('snapshot', identity, number)} in {self.location}"
-        data, protection = self._unseal(entry_content(text, "header", what), "snapshot", identity, number)
+        what = f"{self.texts.label(key)} in {self.location}"
+        data, protection = self._unseal(entry_content(text, "header", what), key)
         header = header_of(data, what)
         if (header.identity, header.number) != (identity, number):
             raise MetadataError(f"{what} is the entry of another snapshot")
@@ -92,12 +101,13 @@ class LogEntries:
 
     def operation(self, identity: str, number: int) -> dict[str, Any]:
         """Read an entry of the operation log."""
+        key = TextKey("operation", identity, number)
         try:
-            text = self.texts.read("operation", identity, number)
+            text = self.texts.read(key)
         except FileNotFoundError:
             raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
-        entry = entry_content(text, "entry", f"{self.texts.label('operation', identity, number)} in {self.location}")
-        return self._unseal(entry, "operation", identity, number)[0]
+        entry = entry_content(text, "entry", f"{self.texts.label(key)} in {self.location}")
+        return self._unseal(entry, key)[0]
 
     def snapshot_text(self, header: Header, protection: SnapshotProtection | None) -> bytes:
         """The file content of a snapshot's entry."""
@@ -174,12 +184,14 @@ class LogEntries:
 
     def _refuse_if_protected(self, identity: str, number: int) -> None:
         """Raise an error if a snapshot is sealed: the next one must be encrypted too."""
+        key = TextKey("snapshot", identity, number)
         try:
-            data = entry_content(self.texts.read("snapshot", identity, number), "header", "the snapshot before")
+            text = self.texts.read(key)
+            data = entry_content(text, "header", "the snapshot before")
         except (FileNotFoundError, MetadataError):
             return
         if is_sealed(data):
-            self._unseal(data, "snapshot", identity, number)
+            self._unseal(data, key)
 
     def _protection(self, identity: str, latest: int | None) -> SnapshotProtection | None:
         """The protection of the latest snapshot; without a snapshot, that of the first one to be written."""
@@ -193,9 +205,7 @@ class LogEntries:
             self._first[identity] = self.vault.protection(None, (), encryption)
         return self._first.get(identity)
 
-    def _unseal(
-        self, data: dict[str, Any], kind: str, identity: str, number: int
-    ) -> tuple[dict[str, Any], SnapshotProtection | None]:
+    def _unseal(self, data: dict[str, Any], key: TextKey) -> tuple[dict[str, Any], SnapshotProtection | None]:
         """The content of an entry that may be sealed, and its protection."""
         if is_sealed(data):
             if self.vault is None:
@@ -203,7 +213,7 @@ class LogEntries:
                     f"the metadata in {self.location} are protected and no keys were given: give them as "
                     "dataset(..., encryption=Encryption(keys)) or in spark.geoskip.encryption.keyRing"
                 )
-            return self.vault.open(data, kind, identity, number)
+            return self.vault.open(data, *key)
         if self.vault is not None and self.vault.encryption.key is not None:
             raise _UnprotectedError(
                 f"the metadata in {self.location} are in clear, where protected ones are expected: use them "

@@ -64,13 +64,11 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import FileMetadata, Header, PartFile
 from geoskip.stores.base import new_identity, next_header
 from geoskip.stores.encryption import Encryption, SnapshotProtection
-from geoskip.stores.log_files import LARGEST, Folder, Kind, LocalFolder, identity_of, identity_text
+from geoskip.stores.log_files import LARGEST, Folder, Kind, LocalFolder, TextKey, identity_of, identity_text
 from geoskip.stores.part_files import PART_SUFFIX, PartReader, load_columns, write_part
 from geoskip.stores.parts import OWNER, PartStore, part_name
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
-
-
 _FOLDERS: dict[Kind, str] = {"snapshot": "_log", "operation": "_operations"}
 
 
@@ -99,11 +97,11 @@ class FolderTexts:
             raise MetadataError(f"cannot list the log in {self.location}: {error}") from error
         return tuple(sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m))
 
-    def label(self, kind: Kind, identity: str, number: int) -> str:
-        return f"{_FOLDERS[kind]}/_{identity}/_{number:08d}.json"
+    def label(self, key: TextKey) -> str:
+        return f"{_FOLDERS[key.kind]}/_{key.identity}/_{key.number:08d}.json"
 
-    def read(self, kind: Kind, identity: str, number: int) -> bytes:
-        return self._read(self.label(kind, identity, number), LARGEST[kind])
+    def read(self, key: TextKey) -> bytes:
+        return self._read(self.label(key), LARGEST[key.kind])
 
     def _read(self, name: str, limit: int) -> bytes:
         try:
@@ -116,12 +114,12 @@ class FolderTexts:
             raise MetadataError(f"{name} in {self.location} has more than {limit} bytes")
         return data
 
-    def create(self, kind: Kind, identity: str, number: int, text: bytes) -> None:
-        self.folder.create(self.label(kind, identity, number), text)
+    def create(self, key: TextKey, text: bytes) -> None:
+        self.folder.create(self.label(key), text)
 
     def forget(self, kind: Kind, identity: str, *numbers: int) -> None:
         for number in numbers:
-            self.folder.delete(self.label(kind, identity, number))
+            self.folder.delete(self.label(TextKey(kind, identity, number)))
 
 
 class ParquetStore(PartStore):
@@ -138,7 +136,6 @@ class ParquetStore(PartStore):
         self.folder: Folder = LocalFolder(folder) if isinstance(folder, str | os.PathLike) else folder
         super().__init__(FolderTexts(self.folder), encryption)
         self.distant = not isinstance(self.folder, LocalFolder)
-        self.encryption = encryption
         self._local = threading.local()
 
     @contextlib.contextmanager
@@ -163,7 +160,7 @@ class ParquetStore(PartStore):
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
         parts = self.folder.names("_parts")
-        logs = [f"{folder}/{name}" for folder in ("_log", "_operations") for name in self.folder.names(folder)]
+        logs = [f"{folder}/{name}" for folder in _FOLDERS.values() for name in self.folder.names(folder)]
         owned = tuple(f"_{operation[:OWNER]}" for operation in running())
         identity = self.identity()  # after the listings, so that these have no files of a later log
         if identity is None or identity != self._log():

@@ -25,7 +25,7 @@ from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import FileMetadata, Header, PartFile, Snapshot, conform, files_schema
 from geoskip.stores.base import Store, entry_conflict, entry_json, is_late, new_identity, next_header, next_snapshot
 from geoskip.stores.encryption import Encryption, SnapshotProtection
-from geoskip.stores.log_files import Kind, LogEntries, NumberedTexts
+from geoskip.stores.log_files import LogEntries, NumberedTexts, TextKey
 
 _MOST_PARTS, _FANOUT = 16, 4
 OWNER = 24
@@ -97,6 +97,7 @@ class PartStore(Store):
 
     def __init__(self, texts: NumberedTexts, encryption: Encryption | None = None) -> None:
         self.location = texts.location
+        self.encryption = encryption
         self._texts = texts
         self._entries = LogEntries(texts, encryption)
         self._snapshots = SnapshotCache()
@@ -179,12 +180,13 @@ class PartStore(Store):
         with self.patiently():
             latest = self._latest(identity) if self._entries.vault is not None else None
             text = self._entries.operation_text(entry_json(entry), identity, number, latest)
+            key = TextKey("operation", identity, number)
             try:
-                self._texts.create("operation", identity, number, text)
+                self._texts.create(key, text)
             except (FileExistsError, FileNotFoundError):
                 raise entry_conflict(self, number) from None
             if self.identity() != identity:
-                self._take_back("operation", identity, number)
+                self._take_back(key)
                 raise entry_conflict(self, number)
 
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
@@ -259,24 +261,24 @@ class PartStore(Store):
 
     def _create(self, header: Header, protection: SnapshotProtection | None, made: Sequence[PartFile]) -> None:
         """Create the text of a snapshot; after a lost race or a drop, remove the parts ``made`` for it."""
-        identity, number = header.identity, header.number
+        key = TextKey("snapshot", header.identity, header.number)
         try:
-            self._texts.create("snapshot", identity, number, self._entries.snapshot_text(header, protection))
+            self._texts.create(key, self._entries.snapshot_text(header, protection))
         except FileExistsError:
             self._forget_parts(made)
             raise ConflictError(
-                f"another writer committed snapshot {number} to {self.location} first; load it and try again"
+                f"another writer committed snapshot {key.number} to {self.location} first; load it and try again"
             ) from None
         except OSError:
             if not self._exists(header):
                 raise
-        self._snapshots.forget(identity, [number])  # cached from an older state of the metadata
-        if self.identity() != identity:
-            self._take_back("snapshot", identity, number)
+        self._snapshots.forget(key.identity, [key.number])  # cached from an older state of the metadata
+        if self.identity() != key.identity:
+            self._take_back(key)
             self._forget_parts(made)
             raise self._dropped_error()
         if is_late(self, header):
-            self._take_back("snapshot", identity, number)  # not its parts: a snapshot that followed it may use them
+            self._take_back(key)  # not its parts: a snapshot that followed it may use them
             raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
 
     def _exists(self, header: Header) -> bool:
@@ -286,10 +288,10 @@ class PartStore(Store):
             return (stored.created, stored.operation) == (header.created, header.operation)
         return False
 
-    def _take_back(self, kind: Kind, identity: str, number: int) -> None:
+    def _take_back(self, key: TextKey) -> None:
         """Remove a text that was just created; errors are ignored, since a vacuum removes it too."""
         with suppress(OSError, MetadataError):
-            self._texts.forget(kind, identity, number)
+            self._texts.forget(*key)
 
     def _dropped_error(self) -> ConflictError:
         return ConflictError(f"the metadata in {self.location} were dropped during this commit; index again")

@@ -10,7 +10,7 @@ from typing import Any
 from geoskip.errors import MetadataError
 from geoskip.metadata import FORMAT, check_format
 from geoskip.stores.base import new_identity
-from geoskip.stores.log_files import Kind
+from geoskip.stores.log_files import Kind, TextKey
 from geoskip.stores.search.server import AlreadyExistsError, ForbiddenError, Json, NotFoundError, RefusedError, Server
 
 DIGITS = "[0-9a-f]{32}"
@@ -149,29 +149,29 @@ class SearchIndex:
             raise MetadataError(f"the log in {self.location} has no identity")
         return found
 
-    def create(self, kind: Kind, identity: str, number: int, text: bytes) -> None:
+    def create(self, key: TextKey, text: bytes) -> None:
         """Create a text exclusively; it counts as created if only the response was lost."""
         mark = new_identity()
-        document = {"kind": kind, "identity": identity, "number": number, "mark": mark, "text": text.decode("ascii")}
-        path = f"/{self.name}/_create/{_entry(kind, identity, number)}"
+        document = {**key._asdict(), "mark": mark, "text": text.decode("ascii")}
+        path = f"/{self.name}/_create/{_entry(key)}"
         try:
             self.server.tell("PUT", path, document, require_alias="true", refresh="true")
         except NotFoundError:
             raise
         except MetadataError:
             with contextlib.suppress(NotFoundError):
-                if self.server.document(self.name, _entry(kind, identity, number)).get("mark") == mark:
+                if self.server.document(self.name, _entry(key)).get("mark") == mark:
                     return
             self.refresh()  # so that the next attempt finds an entry with this number
             raise
 
-    def label(self, kind: Kind, identity: str, number: int) -> str:
-        return f"snapshot {number}" if kind == "snapshot" else f"entry {number} of the operation log"
+    def label(self, key: TextKey) -> str:
+        return f"snapshot {key.number}" if key.kind == "snapshot" else f"entry {key.number} of the operation log"
 
-    def read(self, kind: Kind, identity: str, number: int) -> bytes:
-        source = self.server.document(self.name, _entry(kind, identity, number))
-        if (source.get("kind"), source.get("identity"), source.get("number")) != (kind, identity, number):
-            raise MetadataError(f"{kind} {number} in {self.location} is another's")
+    def read(self, key: TextKey) -> bytes:
+        source = self.server.document(self.name, _entry(key))
+        if (source.get("kind"), source.get("identity"), source.get("number")) != key:
+            raise MetadataError(f"{key.kind} {key.number} in {self.location} is another's")
         return str(source.get("text")).encode("utf-8", "replace")
 
     def numbers(self, kind: Kind, identity: str) -> tuple[int, ...]:
@@ -186,7 +186,7 @@ class SearchIndex:
             return ()
 
     def forget(self, kind: Kind, identity: str, *numbers: int) -> None:
-        names = [_entry(kind, identity, number) for number in numbers]
+        names = [_entry(TextKey(kind, identity, number)) for number in numbers]
         if len(names) <= _ALONE:
             for name in names:
                 self.delete(name)
@@ -237,5 +237,5 @@ def _is_ours(properties: Mapping[str, Any]) -> bool:
     )
 
 
-def _entry(kind: str, identity: str, number: int) -> str:
-    return f"{kind}-{identity}-{number:08d}"
+def _entry(key: TextKey) -> str:
+    return f"{key.kind}-{key.identity}-{key.number:08d}"
