@@ -12,12 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import shapely
 
 import geoskip
-from geoskip import BloomFilter, Formatted, GeoBox, Hybrid, MinMax, Prefix, ValueList
+from geoskip import BloomFilter, Hybrid, MinMax, Prefix, ValueList
 from geoskip.engines import build as build_module
-from geoskip.engines.parquet_values import NeedsSpark, call_function
 from geoskip.errors import (
     DatasetNotFoundError,
     InvalidSpecificationError,
@@ -29,12 +27,10 @@ from geoskip.indexes.base import Index
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Header, build_table
-from geoskip.predicates import Call, Column
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 from tests.support.indexed_files import SETTINGS, write_files, write_indexed
-from udf_mappings import PlainFunction
 
 Parts = Callable[..., Path]
 
@@ -280,57 +276,6 @@ def test_an_index_that_is_spelt_otherwise_is_the_same(tmp_path: Path) -> None:
         actions.delete(store, ["minmax(`b`)"])
     assert actions.delete(store, ["minmax(`first name`)"]) == ("minmax(first name)",)
     assert actions.restore(store, ["minmax(`first name`)"]) == ("minmax(first name)",)
-
-
-# --- functions --------------------------------------------------------------------------------------------------------
-
-
-def test_functions_that_libraries_offer(tmp_path: Path) -> None:
-    shapes = [shapely.to_wkb(shapely.box(number, 0, number + 1, 2)) for number in range(3)]
-    table = pa.table({"g": [*shapes, None], "x": [1.0, None, 3.0, 4.0], "y": [0.0, 1.0, 2.0, 3.0],
-                      "ip": ["10.0.0.1", "10.0.0.255", None, "no address"]})  # fmt: skip
-    box, points = GeoBox("st_geomFROMWKB(g)"), GeoBox("ST_Point(x, y)")
-    address, part = ValueList("packed_address(ip)"), Formatted("ip", extract="packed_address")
-    inside = ValueList("in_network(ip, '10.0.0.0/25')")
-    found = build_one(tmp_path / "d", table, box, points, address, part, inside)
-    assert (found["boxless"], found["nulls"]) == (1, 1)
-    assert {(b["xmin"], b["xmax"]) for b in found["boxes"]} <= {(0.0, 3.0), (0.0, 1.0), (1.0, 2.0), (2.0, 3.0)}
-    place = tmp_path / "d metadata"
-    assert summaries(tmp_path / "d", address, place)["a.parquet"]["nulls"] == 2
-    assert len(summaries(tmp_path / "d", part, place)["a.parquet"]["values"]) == 2
-    assert summaries(tmp_path / "d", inside, place)["a.parquet"]["values"] == [False, True]
-    pairs = summaries(tmp_path / "d", points, place)["a.parquet"]
-    assert (pairs["boxless"], len(pairs["boxes"]) > 0) == (1, True)
-
-
-def test_results_count_as_spark_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offer(returns: str) -> Call:
-        functions = {"f": PlainFunction("f", str, returns)}
-        monkeypatch.setattr("geoskip.engines.parquet_values.offered_by_name", lambda: functions)
-        return Call("f", (Column("x", "double"),), "python:f#1", ("eval:100",), returns)
-
-    values = pa.array([0.0, -0.0, 0.0])
-    assert call_function(offer("string"), [values], 3).to_pylist() == ["0.0", "-0.0", "0.0"]
-    with pytest.raises(NeedsSpark, match="f returned str, it is declared as int"):
-        call_function(offer("int"), [values], 3)
-
-
-def test_times_do_not_reach_functions(tmp_path: Path) -> None:
-    write_files(tmp_path, {"a.parquet": pa.table({"t": pa.array([1], pa.timestamp("us", "UTC"))})})
-    with pytest.raises(InvalidSpecificationError, match="packed_address is given t, of type timestamp"):
-        geoskip.build(tmp_path, [ValueList("packed_address(t)")])
-
-
-def test_a_function_that_fails_on_a_file_costs_its_own_index_alone(tmp_path: Path) -> None:
-    write_files(tmp_path, {
-        "a.parquet": pa.table({"g": [shapely.to_wkb(shapely.Point(1, 2))], "n": [1]}),
-        "b.parquet": pa.table({"g": [b"no geometry"], "n": [2]}),
-    })  # fmt: skip
-    report = geoskip.build(tmp_path, [MinMax("ST_X(g)"), MinMax("n")])
-    assert report.files == 2
-    assert "1 file, the first of them b.parquet: ST_X(g): " in report.incomplete["minmax(ST_X(g))"]
-    assert summaries(tmp_path, MinMax("ST_X(g)"))["b.parquet"] is None
-    assert bounds(summaries(tmp_path, MinMax("n"))["b.parquet"]) == (2, 2)
 
 
 # --- soundness of the moment ------------------------------------------------------------------------------------------
