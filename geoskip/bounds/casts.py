@@ -9,8 +9,9 @@ A time without a zone is within this period. An instant is within 18 hours of it
 be part of the string, is at most 18 hours.
 
 ``to_timestamp``, ``to_date`` and ``unix_timestamp`` with a format such as ``yyyy/MM/dd HH:mm`` are bounded in the same
-way: a part is complete if a separator follows it in the string. In formats without separators all parts have the digits
-of the format.
+way: a part is complete if a separator follows it in the string. In formats without separators all parts but the last
+have the digits of the format; the last is complete at the end of a string too. With
+``spark.sql.legacy.timeParserPolicy=LEGACY`` it may have more: ``202401011`` is January 11th for ``yyyyMMdd``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from geoskip.evaluation.values import FIRST, LAST
 from geoskip.types import sql_type
 
 _DATE = re.compile(rb"(\d{4})-(?:(\d\d)-(\d\d)?)?")
-_LONGEST = len("2024-04-10")
+_LONGEST = len("2024-04-10T")
 _FORM = re.compile(r"yyyy([-/._ ]?)MM([-/._ ]?)dd((?:[^A-Za-z']|'[^']*'|[HhKkmsSaXxZVzO])*)")
 """Formats that begin with a date, perhaps followed by a time of day and a zone."""
 _ZONE = re.compile("[XxZVzO]")
@@ -40,7 +41,7 @@ _WIDEST_OFFSET = 18
 """Hours of the offset of a zone."""
 
 
-def numpy_cast(source: str | None, target: str) -> Callable[..., Interval] | None:
+def numpy_cast(source: str | None, target: str) -> Callable[..., Interval | ByteStrings] | None:
     """Return a cast that NumPy computes exactly as Spark does, by its types; else None."""
     narrow, wide = sql_type(source), sql_type(target)
     if source == target:
@@ -53,6 +54,8 @@ def numpy_cast(source: str | None, target: str) -> Callable[..., Interval] | Non
         return lambda interval: of_kind(interval, "number").as_real(target)
     if narrow.is_floating and wide.is_floating:
         return lambda interval: _round_reals(interval, target)
+    if narrow.is_integral and target == "string":
+        return _integer_texts
     match source, target:
         case ("date", "timestamp_ntz"):
             return lambda days: affine(of_kind(days, "date"), MICROSECONDS_PER_DAY, kind="timestamp_ntz")
@@ -81,6 +84,15 @@ def _whole_days(interval: Interval) -> Interval:
     return Interval("date", low, high)
 
 
+def _integer_texts(interval: Interval) -> ByteStrings:
+    """Return the bounds of the texts of integers, which sort like numbers of the same sign and number of digits."""
+    of_kind(interval, "number")
+    low, high = (pa.array(end).cast(pa.string()).cast(pa.binary()) for end in (interval.low, interval.high))
+    known = np.asarray(pc.equal(pc.binary_length(low), pc.binary_length(high))) & (interval.low >= 0)
+    low, high = (pc.if_else(pa.array(known), end, pa.scalar(None, end.type)) for end in (low, high))
+    return ByteStrings(low, high, interval.low > interval.high, np.zeros(len(known), dtype=bool))
+
+
 # --- dates and times in strings ---------------------------------------------------------------------------------------
 
 
@@ -101,7 +113,9 @@ def parse_texts(form: str, target: str, *, in_utc: bool) -> Callable[[ByteString
     if found is None or target not in _PER_DAY:
         return None
     first, second = (re.escape(separator) for separator in found.groups()[:2])
-    date = re.compile(rf"(\d{{4}}){first}(?:(\d\d){second}(\d\d)?)?".encode())
+    year = r"(?:1[6-9]|[2-9]\d)\d\d"  # Spark may read earlier ones in the Julian calendar
+    day = r"\d\d" if found[3][:1].isalpha() else r"\d\d(?=\D)"
+    date = re.compile(f"({year}){first}(?:(\\d\\d){second}({day})?)?".encode())
     is_exact = in_utc and not _ZONE.search(found[3])
     return partial(cast_texts, target=target, date=date, offset=0 if is_exact else _WIDEST_OFFSET)
 
@@ -140,12 +154,13 @@ def cast_texts(
 def _period(bounds: bytes, date: re.Pattern[bytes]) -> tuple[int, int]:
     """Return the first and the last day that strings between two bounds may determine.
 
-    A zero separates the bounds. One within the lower bound leaves too few bytes for a date on both sides.
+    A zero separates the bounds, and ends a single string. One within the lower bound leaves too few bytes for a date on
+    both sides.
     """
     low, _, high = bounds.partition(b"\0")
     pairs = enumerate(zip(low, high, strict=False))
     shared = next((place for place, (one, other) in pairs if one != other), min(len(low), len(high)))
-    found = date.match(low[:shared])
+    found = date.match(low + b"\0" if low == high else low[:shared])
     parts = [part.decode() for part in (found.groups() if found else ()) if part is not None]
     if not parts:
         return FIRST, LAST

@@ -176,6 +176,43 @@ def test_where_clocks_are_set_back_and_forth(spark: Any, hours: dict[str, Path],
     assert skipping >= 8
 
 
+def test_dates_in_integers_and_by_the_legacy_parser(spark: Any, parts: Callable[..., Path]) -> None:
+    days = (
+        [20240131, None],
+        [20240201, 20240229],
+        [20240301, 20240331],
+        [20241231, 20250101],
+        [5, 20240101],
+        [None, -20240101],
+    )
+    texts = (
+        ["20240120"] * 2,
+        ["202401011", "202401019"],
+        ["20240101 x", "20240101 y"],
+        ["15000229"] * 2,
+        ["2"] * 2,
+        [""] * 2,
+    )
+    root = parts(*({"n": pa.array(n, pa.int32()), "s": s} for n, s in zip(days, texts, strict=True)))
+    geoskip.dataset(spark, str(root)).create_index(MinMax("n"), MinMax("s"))
+    own = spark.newSession()
+    own.conf.set("spark.sql.ansi.enabled", "false")
+    conditions = {
+        "to_date(CAST(n AS string), 'yyyyMMdd') = DATE'2024-02-10'": 4,
+        "to_date(CAST(n AS string), 'yyyyMMdd') < DATE'2024-01-29'": 3,
+        "unix_timestamp(CAST(n AS string), 'yyyyMMdd') >= unix_timestamp(DATE'2024-03-05')": 4,
+        "CAST(n AS string) > '202403'": 4,
+        "to_date(s, 'yyyyMMdd') = DATE'2024-01-11'": 4,
+        "to_date(s, 'yyyyMMdd') = DATE'1500-03-01'": 3,
+    }
+    for zone in ("UTC", "America/New_York", "Asia/Tokyo"):
+        for policy in ("LEGACY", "CORRECTED"):
+            own.conf.set("spark.sql.session.timeZone", zone)
+            own.conf.set("spark.sql.legacy.timeParserPolicy", policy)
+            found = files_kept(own.read.parquet(str(root)), conditions)
+            assert found == conditions, (zone, policy)
+
+
 def test_what_the_engine_said_is_in_the_report(spark: Any, place: Path) -> None:
     (scan,) = geoskip.explain(spark.read.parquet(str(place)).where("round(temp, 0) = 12")).scans
     assert ("round(min(temp), 0) <= 12.0 <= round(max(temp), 0)", FILES - 1) in scan.clauses()

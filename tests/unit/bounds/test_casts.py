@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.bounds.casts import cast_texts, parse_texts
+from geoskip.bounds.casts import cast_texts, numpy_cast, parse_texts
 from geoskip.bounds.interval import ByteStrings, Interval
 from geoskip.evaluation.values import FIRST, LAST
 from tests.support.strategies import examples
@@ -89,6 +89,18 @@ def test_missing_bounds_are_unknown_and_units_without_values_empty() -> None:
         assert found.high.tolist() == [LAST, LAST, FIRST]
 
 
+def test_integers_of_the_same_length_sort_like_their_texts() -> None:
+    low, high = [20240101, 5, -5, 0, LAST, FIRST], [20240131, 12, -3, 9, FIRST, LAST]
+    take = numpy_cast("bigint", "string")
+    assert take is not None
+    found = take(Interval("number", np.array(low), np.array(high)))
+    assert isinstance(found, ByteStrings)
+    assert found.low.to_pylist()[:4] == [b"20240101", None, None, b"0"]
+    assert found.high.to_pylist()[:4] == [b"20240131", None, None, b"9"]
+    assert found.empty.tolist() == [False] * 4 + [True, False]
+    assert found.low[5].as_py() is found.high[5].as_py() is None
+
+
 _SPARK_DATE = re.compile(r"(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ].*)?)?)?")
 
 
@@ -133,7 +145,13 @@ def parsed(form: str, low: str, high: str, target: str = "timestamp_ntz", *, in_
         ("yyyy.MM.dd", "2024x04x10", "2024x04x10", None),
         ("yyyyMMdd", "20240410", "20240419", ("2024-04-01", "2024-04-30")),
         ("yyyyMMdd", "20240110", "20241231", ("2024-01-01", "2024-12-31")),
+        ("yyyyMMdd", "20240110", "20240110", ("2024-01-10", "2024-01-10")),
+        ("yyyyMMdd", "202401011", "202401019", ("2024-01-01", "2024-01-31")),  # days of three digits, by LEGACY
+        ("yyyyMMdd", "20240101", "20240101x", ("2024-01-01", "2024-01-31")),
+        ("yyyyMMddHH", "2024010110", "2024010119", ("2024-01-01", "2024-01-01")),
+        ("yyyyMMdd", "15000229", "15000229", None),  # a day of the Julian calendar
         ("yyyyMMdd'T'HHmm", "20240410T0000", "20240410T2359", ("2024-04-10", "2024-04-10")),
+        ("yyyy-MM-dd", "2024-04-011", "2024-04-019", ("2024-04-01", "2024-04-30")),
         ("yyyy-MM-dd HH:mm:ss[.SSS]", "2024-04-10 00", "2024-04-10 23", ("2024-04-10", "2024-04-10")),
         ("yyyy-M-dd", "2024-04-10", "2024-04-10", None),
         ("yyyy-MM-dd D", "2024-04-10", "2024-04-10", None),
