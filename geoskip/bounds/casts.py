@@ -85,7 +85,7 @@ def _whole_days(interval: Interval) -> Interval:
 
 
 def _integer_texts(interval: Interval) -> ByteStrings:
-    """Return the bounds of the texts of integers, which sort like numbers of the same sign and number of digits."""
+    """Return the bounds of the texts of integers, known for numbers of one length that are not negative."""
     of_kind(interval, "number")
     low, high = (pa.array(end).cast(pa.string()).cast(pa.binary()) for end in (interval.low, interval.high))
     known = np.asarray(pc.equal(pc.binary_length(low), pc.binary_length(high))) & (interval.low >= 0)
