@@ -29,6 +29,7 @@ the comparison is TRUE, and imply nothing about FALSE and NULL.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -36,37 +37,39 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from geoskip.bounds.sort_keys import literal_text
+from geoskip.bounds.monotone import THROUGH_ARROW, physical_value, python_value
+from geoskip.bounds.sort_keys import literal_text, physical
+from geoskip.bounds.time_zones import has_fixed_zone
 from geoskip.predicates import (
+    And,
     Call,
+    Cast,
     Column,
     Comparison,
     In,
+    IsNull,
     Like,
     Literal,
+    Not,
     Or,
     Predicate,
+    StartsWith,
     children,
     normalise,
     transform,
     walk,
 )
 from geoskip.registry import constant_name, current
+from geoskip.registry.fingerprint import is_unchanged
 from geoskip.rewrite import composed, formatted_values
 from geoskip.types import SqlType, sql_type
 
 if TYPE_CHECKING:
     from geoskip.rules import Deadline
-import re
-
-from geoskip.bounds.monotone import THROUGH_ARROW, physical_value, python_value
-from geoskip.bounds.sort_keys import physical
-from geoskip.bounds.time_zones import has_fixed_zone
-from geoskip.predicates import And, Cast, IsNull, Not, StartsWith
-from geoskip.registry.fingerprint import is_unchanged
 
 _HOUR = 3_600_000_000
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d\d?)(?::(\d\d))?$")
+_FEWEST_EQUALITIES = 16
 
 
 def invert(node: Predicate) -> Predicate | None:
@@ -179,9 +182,6 @@ def _offsets(zone: str | None) -> tuple[int, int]:
         ahead = (int(found[2]) * 60 + int(found[3] or 0)) * (_HOUR // 60) * (-1 if found[1] == "-" else 1)
         return ahead, ahead
     return -18 * _HOUR, 18 * _HOUR
-
-
-_FEWEST_EQUALITIES = 16
 
 
 def like_without_wildcards(node: Predicate) -> Predicate | None:
