@@ -161,7 +161,7 @@ def interval_of(files: Files, derived: Derivation) -> Interval | ByteStrings | N
     return files.cached(_key(derived, "bounds"), lambda: _apply_transfer(files, derived, transfer))
 
 
-def _apply_transfer(files: Files, derived: Derivation, transfer: Transfer) -> Interval | ByteStrings | None:
+def _apply_transfer(files: Files, derived: Derivation, transfer: Transfer) -> Interval | None:
     intervals: list[Interval | ByteStrings] = []
     for number, operand in enumerate(derived.operands):
         same = derived.operands.index(operand)

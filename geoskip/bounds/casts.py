@@ -41,7 +41,7 @@ _WIDEST_OFFSET = 18
 """Hours of the offset of a zone."""
 
 
-def numpy_cast(source: str | None, target: str) -> Callable[..., Interval | ByteStrings] | None:
+def numpy_cast(source: str | None, target: str) -> Callable[..., Interval] | None:
     """Return a cast that NumPy computes exactly as Spark does, by its types; else None."""
     narrow, wide = sql_type(source), sql_type(target)
     if source == target:
@@ -54,8 +54,6 @@ def numpy_cast(source: str | None, target: str) -> Callable[..., Interval | Byte
         return lambda interval: of_kind(interval, "number").as_real(target)
     if narrow.is_floating and wide.is_floating:
         return lambda interval: _round_reals(interval, target)
-    if narrow.is_integral and target == "string":
-        return _integer_texts
     match source, target:
         case ("date", "timestamp_ntz"):
             return lambda days: affine(of_kind(days, "date"), MICROSECONDS_PER_DAY, kind="timestamp_ntz")
@@ -84,7 +82,7 @@ def _whole_days(interval: Interval) -> Interval:
     return Interval("date", low, high)
 
 
-def _integer_texts(interval: Interval) -> ByteStrings:
+def integer_texts(interval: Interval) -> ByteStrings:
     """Return the bounds of the texts of integers, known for numbers of one length that are not negative."""
     of_kind(interval, "number")
     low, high = (pa.array(end).cast(pa.string()).cast(pa.binary()) for end in (interval.low, interval.high))

@@ -4,8 +4,8 @@ Results of +, -, * and / lie between corners, those of periodic functions within
 to be monotone are evaluated at the ends (:mod:`geoskip.bounds.monotone`). A unit (a file, a segment, a box) is unknown
 if an operand may be outside of a function's domain, since its rows may overflow, throw or become NULL. Functions of
 local time are not monotone where clocks are set back; :mod:`geoskip.bounds.time_zones` computes their least and
-greatest results. Of casts and functions of strings only those to dates and times have one, also of integers such as
-20240229 that are cast to strings (:mod:`geoskip.bounds.casts`).
+greatest results. Of casts and functions of strings only those to dates and times have one
+(:mod:`geoskip.bounds.casts`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from geoskip.bounds.arithmetic import (
     square_root,
     wave,
 )
-from geoskip.bounds.casts import numpy_cast, parse_texts
-from geoskip.bounds.interval import ByteStrings, Interval
+from geoskip.bounds.casts import integer_texts, numpy_cast, parse_texts
+from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import call_at_ends, evaluate_ends, is_monotone_cast
 from geoskip.bounds.sort_keys import physical
 from geoskip.bounds.time_zones import (
@@ -81,7 +81,7 @@ class Transfer:
     """
 
     operands: tuple[Predicate, ...]
-    take: Callable[..., Interval | ByteStrings]
+    take: Callable[..., Interval]
     is_constant: bool = False
     is_partial: bool = False
     is_total: bool = False
@@ -325,11 +325,15 @@ def _instant(unit: int) -> Rule:
 
 
 def _parsed_text(node: Call) -> Transfer | None:
-    """Return the transfer of the time in a text, or of its seconds since 1970."""
+    """Return the transfer of the time in a text or an integer (20240229), or of its seconds since 1970."""
     match node.args:
         case (text, Literal(str() as form)) if text.type == "string":
             take = parse_texts(form, node.type or "", in_utc=not NO_OFFSET.isdisjoint(node.flags))
-            return take and Transfer((text,), take, is_partial=True, of_texts=True)
+            if take is None:
+                return None
+            if isinstance(text, Cast) and sql_type(text.child.type or text.source).is_integral:
+                return Transfer((text.child,), lambda numbers: take(integer_texts(numbers)), is_partial=True)
+            return Transfer((text,), take, is_partial=True, of_texts=True)
     return None
 
 
@@ -377,7 +381,7 @@ def _cast(node: Cast) -> Transfer | None:
     source, target = node.child.type or node.source, node.type
     is_text = source == "string"
     if (take := numpy_cast(source, target)) is not None:
-        return Transfer((node.child,), take, is_partial=is_text, is_total=target == "string", of_texts=is_text)
+        return Transfer((node.child,), take, is_partial=is_text, of_texts=is_text)
     monotone = is_monotone_cast(node, source)
     clocks = None if monotone else local(node, source)
     if not monotone and clocks is None:

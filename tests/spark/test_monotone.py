@@ -201,7 +201,6 @@ def test_dates_in_integers_and_by_the_legacy_parser(spark: Any, parts: Callable[
         "to_date(CAST(n AS string), 'yyyyMMdd') = DATE'2024-02-10'": 4,
         "to_date(CAST(n AS string), 'yyyyMMdd') < DATE'2024-01-29'": 3,
         "unix_timestamp(CAST(n AS string), 'yyyyMMdd') >= unix_timestamp(DATE'2024-03-05')": 4,
-        "CAST(n AS string) > '202403'": 4,
         "to_date(s, 'yyyyMMdd') = DATE'2024-01-11'": 4,
         "to_date(s, 'yyyyMMdd') = DATE'1500-03-01'": 3,
     }

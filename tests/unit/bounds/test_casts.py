@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.bounds.casts import cast_texts, numpy_cast, parse_texts
+from geoskip.bounds.casts import cast_texts, integer_texts, parse_texts
 from geoskip.bounds.interval import ByteStrings, Interval
 from geoskip.evaluation.values import FIRST, LAST
 from tests.support.strategies import examples
@@ -91,10 +91,7 @@ def test_missing_bounds_are_unknown_and_units_without_values_empty() -> None:
 
 def test_integers_of_the_same_length_sort_like_their_texts() -> None:
     low, high = [20240101, 5, -5, 0, LAST, FIRST], [20240131, 12, -3, 9, FIRST, LAST]
-    take = numpy_cast("bigint", "string")
-    assert take is not None
-    found = take(Interval("number", np.array(low), np.array(high)))
-    assert isinstance(found, ByteStrings)
+    found = integer_texts(Interval("number", np.array(low), np.array(high)))
     assert found.low.to_pylist()[:4] == [b"20240101", None, None, b"0"]
     assert found.high.to_pylist()[:4] == [b"20240131", None, None, b"9"]
     assert found.empty.tolist() == [False] * 4 + [True, False]
