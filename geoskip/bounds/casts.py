@@ -111,7 +111,7 @@ def parse_texts(form: str, target: str, *, in_utc: bool) -> Callable[[ByteString
     if found is None or target not in _PER_DAY:
         return None
     first, second = (re.escape(separator) for separator in found.groups()[:2])
-    year = r"(?:1[6-9]|[2-9]\d)\d\d"  # Spark may read earlier ones in the Julian calendar
+    year = r"(?:19(?!00)|[2-9]\d)\d\d"  # the legacy parser reads earlier ones by other calendars and offsets
     day = r"\d\d" if found[3][:1].isalpha() else r"\d\d(?=\D)"
     date = re.compile(f"({year}){first}(?:(\\d\\d){second}({day})?)?".encode())
     is_exact = in_utc and not _ZONE.search(found[3])

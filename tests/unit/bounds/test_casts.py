@@ -147,6 +147,8 @@ def parsed(form: str, low: str, high: str, target: str = "timestamp_ntz", *, in_
         ("yyyyMMdd", "20240101", "20240101x", ("2024-01-01", "2024-01-31")),
         ("yyyyMMddHH", "2024010110", "2024010119", ("2024-01-01", "2024-01-01")),
         ("yyyyMMdd", "15000229", "15000229", None),  # a day of the Julian calendar
+        ("yyyyMMdd", "18990224", "18990224", None),  # before 1900 offsets may differ by more than 18 hours
+        ("yyyyMMdd", "19000224", "19000224", None),
         ("yyyyMMdd'T'HHmm", "20240410T0000", "20240410T2359", ("2024-04-10", "2024-04-10")),
         ("yyyy-MM-dd", "2024-04-011", "2024-04-019", ("2024-04-01", "2024-04-30")),
         ("yyyy-MM-dd HH:mm:ss[.SSS]", "2024-04-10 00", "2024-04-10 23", ("2024-04-10", "2024-04-10")),
