@@ -26,6 +26,7 @@ from geoskip.evaluation import Declined
 from geoskip.spark.rule import python_udfs, udf_worker
 from geoskip.spark.rule.python_udfs import call_in_worker
 from tests.conftest import holding_files, kept, same_as_off
+from tests.spark.test_readers import settings
 from tests.support import planting
 
 pytestmark = pytest.mark.spark
@@ -275,6 +276,41 @@ def test_what_depends_on_the_task_is_unknown(spark: Any, numbers: str) -> None:
         holds = F.udf(function, "boolean", useArrow=False)("n")
         read = spark.read.parquet(numbers).where(holds & (F.col("n") < 100))
         assert same_as_off(lambda read=read: read.select("*")).files_kept == 3, name
+
+
+NESTED = {
+    "float": (lambda n: n / 10, lambda value: value == 0.6),
+    "decimal(10,2)": (Decimal, lambda value: str(value) == "6"),
+    "date": (lambda n: dt.datetime(2020, 1, 1, n % 24), lambda value: str(value) == "2020-01-01 06:00:00"),
+    "int": (str, lambda value: value == "6"),
+    "string": (str, lambda value: value == "6"),
+}
+"""By the inner function's declared type, two functions of which the outer one is TRUE of 6."""
+
+
+@pytest.mark.slow
+def test_a_function_gets_what_another_returns_as_it_is(spark: Any, numbers: str) -> None:
+    """Spark converts a result to the declared type only if a projection is evaluated between the two functions."""
+    rules = "org.apache.spark.sql.catalyst.optimizer."
+    apart = {"spark.sql.optimizer.excludedRules": f"{rules}PushDownPredicates,{rules}CollapseProject"}
+    found = {}
+    for kind, functions in NESTED.items():
+        inner, outer = (F.udf(f, k, useArrow=False) for f, k in zip(functions, (kind, "boolean"), strict=True))
+        name = f"inner_{kind.partition('(')[0]}"
+        spark.udf.register(name, inner)
+        handle = geoskip.dataset(spark, numbers)
+        handle.create_index(ValueList(f"{name}(n)"), ValueList("n"))
+
+        def files_kept(condition: Any, handle: Any = handle, inner: Any = inner) -> int:
+            read = handle.to_df().select(inner("n").alias("y")).where(condition)
+            return int(same_as_off(lambda: read.select("*")).files_kept)
+
+        found[kind] = [files_kept(outer("y"))]
+        with settings(spark, apart):
+            found[kind] += [files_kept(outer("y")), files_kept(F.col("y").isNull())]
+        spark.sql(f"DROP TEMPORARY FUNCTION {name}")
+    expected = {"int": [4, 4, 4], "string": [1, 4, 0]}
+    assert found == {kind: expected.get(kind, [4, 4, 0]) for kind in NESTED}
 
 
 def test_what_clocks_show_twice_or_never_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 package geoskip;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -9,6 +10,7 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -271,7 +273,10 @@ class GeoskipRule extends Rule {
         return any ? (LogicalPlan) plan.withNewChildren(ScalaInterop.seq(changed)) : plan;
     }
 
-    /** Conditions above a projection, expressed over the output of its child. */
+    /**
+     * Conditions above a projection, expressed over the output of its child. Between two Python functions Spark converts
+     * values only if a projection separates them, so that the result of one is then unknown to the other.
+     */
     private static List through(Project project, List conditions) {
         final Map aliases = new HashMap();
         for (Object item : ScalaInterop.list(project.projectList())) {
@@ -283,6 +288,12 @@ class GeoskipRule extends Rule {
         for (Expression condition : conditions) {
             below.add(condition.transform(new Replacement() {
                 Object of(Object node) {
+                    if (node instanceof PythonUDF && ((PythonUDF) node).children().size() == 1) {
+                        Object argument = ((PythonUDF) node).children().apply(0);
+                        boolean isApart = argument instanceof AttributeReference && of(argument) instanceof PythonUDF;
+                        return isApart ? ((PythonUDF) node).withNewChildren(ScalaInterop.seq(
+                                Collections.singletonList(((AttributeReference) argument).newInstance()))) : null;
+                    }
                     return node instanceof AttributeReference ? aliases.get(((AttributeReference) node).exprId()) : null;
                 }
             }));

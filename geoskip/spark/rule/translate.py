@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 import shapely
 
@@ -156,6 +156,10 @@ class Translator:
     def _call(self, kind: str, node: Json, children: tuple[Predicate, ...]) -> Predicate:
         result = type_name(node["type"])
         if "python" in node:
+            if len(children) == 1 and "python" in node["children"][0]:
+                if not _is_passed_on(children[0]):
+                    return Opaque(f"{node['name']} of what another Python function returns", _columns(children))
+                children = (replace(children[0], flags=(*children[0].flags, _UNCONVERTED)),)
             flags = (f"eval:{node['evalType']}",)
             implementation = _add_version(node["name"], implementation_of(node["python"]))
             return _call_as_declared(Call(node["name"], children, implementation, flags, result))
@@ -178,6 +182,20 @@ class Translator:
             name = node["class"].rpartition(".")[2]
         call = Call(name, children, node["class"], tuple(node.get("args", ())), result)
         return name_variables(call) if kind == "LambdaFunction" else call
+
+
+_UNCONVERTED = "unconverted"
+"""Flag of a call that is the only argument of another Python function: it is not the indexed value of the same call.
+
+In ``f(g(x))`` Spark passes what g returns to f as it is. It does not convert it to the declared type, so f gets the
+text that a g of type int returns, for which ``g(x)`` is NULL.
+"""
+
+
+def _is_passed_on(inner: Predicate) -> TypeGuard[Call]:
+    """Test whether Spark converts a result of the declared type to an equal value."""
+    kind = sql_type(inner.type)
+    return isinstance(inner, Call) and (kind.is_integral or inner.type in ("string", "boolean", "double"))
 
 
 def _spatial(node: Json) -> str | None:
