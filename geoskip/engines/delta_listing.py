@@ -51,7 +51,7 @@ def list_table(root: str, below: str) -> FolderListing:
         root=root,
         path=pa.array([paths[number] for number in order], pa.string()),
         size=actions["size_bytes"].combine_chunks().cast(pa.int64()),
-        mtime=pa.nulls(count, pa.int64()),  # a file in the log never changes
+        mtime=actions["modification_time"].combine_chunks().cast(pa.int64()),
         etag=pa.nulls(count, pa.string()),
         partitions=pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
         types={name: types[name] for name in names if types.get(name) in _PARTITIONS},

@@ -141,7 +141,7 @@ class FileMatch:
         same = pc.is_valid(where)
         for name, listed_values, if_unknown in (
             ("size", found.size, False),
-            ("mtime", found.mtime, found.mtime.null_count > 0),
+            ("mtime", found.mtime, False),
             ("etag", found.etag, True),
         ):
             equal = pc.equal(rows.column(name).cast(listed_values.type), listed_values.take(where))

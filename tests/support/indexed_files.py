@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,11 +93,17 @@ def write_indexed(
 
 def _rows(folder: Path, names: Sequence[str], entries: Sequence[IndexEntry]) -> list[FileRow]:
     plans = [IndexPlan(entry.name, entry.index, entry.columns) for entry in entries]
-    rows = []
+    rows, times = [], _times_in_log(folder)
     for result in read_files([(name, str(folder / name)) for name in names], plans, False):
         assert result.problem is None, result.problem
         path = folder / result.path
         found = os.stat(path)
-        mtime, etag = found.st_mtime_ns // 1_000_000, local_etag(str(path))
+        mtime, etag = times.get(result.path, found.st_mtime_ns // 1_000_000), local_etag(str(path))
         rows.append(FileRow(result.path, found.st_size, mtime, etag, result.rows, result.summaries))
     return rows
+
+
+def _times_in_log(folder: Path) -> dict[str, int]:
+    """The times of a Delta table's files in its log; empty for other folders."""
+    entries = (json.loads(line) for file in folder.glob("_delta_log/*.json") for line in file.open())
+    return {unquote(each["add"]["path"]): each["add"]["modificationTime"] for each in entries if "add" in each}

@@ -362,7 +362,7 @@ def delta(tmp_path: Path) -> Path:
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.parquet"))
     tables = {name: pq.ParquetFile(folder / name).read() for name in files}
     write_indexed(folder, tables, {"a": "int"}, INDEXES[:1], partitions=["part"], written=True)
-    for name in files:  # the log's times are rounded otherwise, and a file of the log never changes
+    for name in files:  # the log's times count
         os.utime(folder / name)
     deltalake.DeltaTable(folder).delete("a = 5")
     return folder
@@ -440,6 +440,20 @@ def test_conditions_on_a_delta_table_have_the_types_of_now(tmp_path: Path) -> No
     assert "built over a as int, the table has bigint now" in str(geoskip.files(tmp_path, "a = 1").report)
     with pytest.raises(UnknownColumnError, match="no column c"):
         geoskip.files(tmp_path, "c = 1")
+
+
+def test_a_file_that_was_replaced_and_converted_to_delta_again(tmp_path: Path) -> None:
+    """A file of the same name and size has another time in the new log."""
+    for start in (0, 1000):
+        tables = {"0.parquet": pa.table({"a": pa.array(range(start, start + 10), pa.int32())})}
+        pq.write_table(tables["0.parquet"], tmp_path / "0.parquet", compression="none")
+        os.utime(tmp_path / "0.parquet", (start + 1, start + 1))
+        shutil.rmtree(tmp_path / "_delta_log", ignore_errors=True)
+        deltalake.convert_to_deltalake(tmp_path)
+        if not start:
+            write_indexed(tmp_path, tables, {"a": "int"}, INDEXES[:1], written=True)
+            assert geoskip.files(tmp_path, "a = 1005") == []
+    assert len(geoskip.files(tmp_path, "a = 1005")) == 1
 
 
 def test_a_delta_table_whose_folder_looks_encoded_is_refused(tmp_path: Path) -> None:
