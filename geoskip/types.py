@@ -139,15 +139,7 @@ class SqlType:
 
     @functools.cached_property
     def _parts(self) -> tuple[str, ...]:
-        """The text between the outermost brackets, split at its top-level commas."""
-        parts, depth = [""], 0
-        for letter in self.name[len(self.kind) + 1 : -1]:
-            depth += (letter in "<(") - (letter in ">)")
-            if letter == "," and depth == 0:
-                parts.append("")
-            else:
-                parts[-1] += letter
-        return tuple(parts)
+        return outer_parts(self.name[len(self.kind) + 1 : -1])
 
     @functools.cached_property
     def arrow(self) -> pa.DataType | None:
@@ -157,6 +149,22 @@ class SqlType:
         if self.kind == "array":
             return None if self.element.arrow is None else pa.list_(self.element.arrow)
         return _ARROW.get(self.kind)
+
+
+def outer_parts(text: str) -> tuple[str, ...]:
+    """Split the parameters of a type at the commas that are not in brackets.
+
+    >>> outer_parts("a:int,b:decimal(10,2)")
+    ('a:int', 'b:decimal(10,2)')
+    """
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return tuple(parts)
 
 
 @functools.lru_cache(4096)

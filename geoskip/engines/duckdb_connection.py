@@ -404,14 +404,14 @@ class _Statement:
                 usable.append(condition)
         if not usable:
             return None, reasons
-        types = self.files.types(parquet, names)
+        types, columns = self.files.types(parquet, names), [name for name, _ in self.files.columns(parquet, names)]
         known = BUILT_IN | {name for name in called if name.startswith("st_") and self._is_spatial()}
         bare = parse_query("SELECT 1 FROM r", self.run)
         parts = []
         for condition in usable:
             try:
                 text = text_of_condition(condition, known, bare, self.run)
-                part, said = predicate_of_sql(text, types, "duckdb", time_zone=self.facts.zone)
+                part, said = predicate_of_sql(text, types, "duckdb", time_zone=self.facts.zone, names=columns)
             except (InvalidSpecificationError, module.Error) as error:
                 reasons.append(f"a condition could not be read: {str(error).partition(chr(10))[0]}")
                 continue

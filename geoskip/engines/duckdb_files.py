@@ -29,6 +29,7 @@ from geoskip.predicates import Column, Predicate, walk
 from geoskip.report import Scan
 from geoskip.sources.listed_files import NULL_VALUE
 from geoskip.stores.base import Store
+from geoskip.types import outer_parts
 
 _SPARK_TYPES = {
     "BOOLEAN": "boolean", "TINYINT": "tinyint", "SMALLINT": "smallint", "INTEGER": "int", "BIGINT": "bigint",
@@ -403,6 +404,7 @@ def _are_in_paths(column: str, paths: pa.Array, values: pa.ChunkedArray) -> bool
     )
 
 
+_FIELD = re.compile(r'"?(\w+)"? (.+)', re.DOTALL)
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
@@ -411,4 +413,8 @@ def _spark_type(kind: str) -> str | None:
         return "geometry"
     if found := _DECIMAL.fullmatch(kind):
         return f"decimal({found[1]},{found[2]})"
+    if kind.startswith("STRUCT(") and kind.endswith(")"):
+        fields = [_FIELD.fullmatch(part.strip()) for part in outer_parts(kind[len("STRUCT(") : -1])]
+        known = [f"{field[1]}:{of}" for field in fields if field and (of := _spark_type(field[2])) is not None]
+        return f"struct<{','.join(known)}>" if len(known) == len(fields) else None
     return _SPARK_TYPES.get(kind) or _UNSIGNED.get(kind)

@@ -9,7 +9,8 @@ conditions of their own.
 
 A column without a table's name belongs to the one table that has it; where a table with unknown columns stands beside,
 to none. DuckDB prefers a column of FROM over an alias of SELECT and over a column of an outer query (executed), and a
-table's alias over a struct's name.
+table's alias over a struct's name. Names of fields may follow that of a column, ``place.city``, if it cannot be that of
+a table or a schema.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 Json = dict[str, Any]
@@ -175,28 +177,34 @@ class _Walk:
         owned = 0
         for node in nodes_of(moved):
             if node.get("class") == "COLUMN_REF":
-                name = self._own_column(node["column_names"], ref, tables)
-                if name is None:
+                found = self._own_column(node["column_names"], ref, tables)
+                if found is None:
                     return None
-                node["column_names"] = [name]
+                node["column_names"] = found
                 owned += 1
             elif node.get("class") == "STAR":
                 return None
         return moved if owned else None
 
-    def _own_column(self, names: list[str], ref: Json, tables: list[Json]) -> str | None:
-        """The column's name if it is one of this table, with certainty."""
-        if len(names) > 2:
-            return None
-        name = fold_case(names[-1])
-        if len(names) == 2:
-            same = [table for table in tables if fold_case(alias_of(table)) == fold_case(names[0])]
-            return names[-1] if len(same) == 1 and same[0] is ref and self._may_have(ref, name) else None
-        if len(tables) == 1:
-            return names[-1] if tables[0] is ref and self._may_have(ref, name) else None
+    def _own_column(self, names: list[str], ref: Json, tables: list[Json]) -> list[str] | None:
+        """The column's name, and those of fields in it, if it is one of this table, with certainty."""
+        first = fold_case(names[0])
+        same = [table for table in tables if fold_case(alias_of(table)) == first]
+        if same and len(names) > 1:
+            others = len(names) > 2 and any(map(partial(self._may_be, names), tables))
+            owned = len(same) == 1 and same[0] is ref and self._may_have(ref, fold_case(names[1]))
+            return names[1:] if owned and not others else None
+        if len(names) > 1 and any(fold_case(alias_of(table)) in map(fold_case, names[1:]) for table in tables):
+            return None  # a schema's or a database's name may stand before that of the table
+        if len(tables) == 1 and len(names) == 1:
+            return names if tables[0] is ref and self._may_have(ref, first) else None
         known = [(table, self._columns_of(table)) for table in tables]
-        owners = [table for table, columns in known if columns is None or name in columns]
-        return names[-1] if len(owners) == 1 and owners[0] is ref and self._columns_of(ref) is not None else None
+        owners = [table for table, columns in known if columns is None or first in columns]
+        return names if len(owners) == 1 and owners[0] is ref and self._columns_of(ref) is not None else None
+
+    def _may_be(self, names: list[str], table: Json) -> bool:
+        """True if the first name may be a column, or the second a table."""
+        return self._may_have(table, fold_case(names[0])) or fold_case(alias_of(table)) == fold_case(names[1])
 
     def _columns_of(self, ref: Json) -> set[str] | None:
         if ref["type"] not in ("BASE_TABLE", "TABLE_FUNCTION") or ref.get("column_name_alias"):
@@ -260,8 +268,10 @@ class _Walk:
             nonlocal failed
             if node.get("class") != "COLUMN_REF":
                 return None
-            name = fold_case(node["column_names"][-1])
-            failed = failed or any(sources(stem) > 1 for stem in _stems(name)) or (name not in named and not stars)
+            name = fold_case(node["column_names"][0])
+            is_field = len(node["column_names"]) > 1  # of a column that may be an expression here
+            failed = failed or is_field or any(sources(stem) > 1 for stem in _stems(name))
+            failed = failed or (name not in named and not stars)
             return copy.deepcopy(named.get(name, node))
 
         moved: Json = replace_nodes(condition, value)
