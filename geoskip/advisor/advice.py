@@ -95,11 +95,11 @@ class AdvisedLayout:
 
     @property
     def code(self) -> str:
-        """Python code that rewrites the dataset with its indexes; a folder is rewritten to a new folder."""
+        """Python code that rewrites the dataset with its indexes, and prints the new folder."""
         names = sorted({type(each).__name__ for each in (*self.indexes, self.layout)})
         each = ", ".join(map(python_of, self.indexes))
         built = f"dataset.create_index({each})\n" if each else ""
-        rewritten = f"dataset.rewrite(layout={self.python}, files={self.estimate.files_after})"
+        rewritten = f"print(dataset.rewrite(layout={self.python}, files={self.estimate.files_after}))"
         return f"from geoskip import {', '.join(names)}\n{built}{rewritten}"
 
 
@@ -120,7 +120,8 @@ class Advice:
     layout
         A layout that would save more; None without one, or if it was not requested.
     superfluous
-        Existing indexes that save these queries nothing, also in the advised layout.
+        Existing indexes that save these queries nothing beside the other and the advised ones, also in the advised
+        layout.
     unserved
         Queries for which no index skips a file, each with the reason.
     budget
@@ -160,8 +161,9 @@ class Advice:
         lines.append(f"dataset = {self.handle}")
         if self.indexes:
             lines += ["dataset.create_index(", *(f"    {python_of(each.index)}," for each in self.indexes), ")"]
-        lines += [f"# saves nothing: {each.call}" for each in self.superfluous]
-        lines += [f"# in a better layout: {line}" for line in (self.layout.code.splitlines() if self.layout else ())]
+        lines += [f"# saves nothing beside the others: {each.call}" for each in self.superfluous]
+        if self.layout:
+            lines += ["# or, in a better layout:", *(f"# {line}" for line in self.layout.code.splitlines())]
         return "\n".join(lines)
 
     def apply(self, *, layout: bool = False) -> Any:
@@ -260,7 +262,8 @@ class Advice:
             yield f"together: read now {now}, then {read.files_then} and {then}; {of}"
             yield f"stored: about {size_of(self.metadata_bytes)} of metadata, {size_of(self.budget)} allowed"
         else:
-            yield f"read now: {now}; {of}, of which none saves more bytes than it stores"
+            within = size_of(self.budget)
+            yield f"read now: {now}; {of}, of which none within {within} saves more bytes than it stores"
         if self.layout:
             found = self.layout.estimate
             size = found.bytes_then.text(lambda number: size_of(round(number)))
@@ -269,7 +272,8 @@ class Advice:
             read_then = f"with {', '.join(used)} they would read {files}"
             yield f"in the layout {self.layout.python} {read_then}: apply(layout=True)"
         for each in self.superfluous:
-            yield f"{each.name} saves these queries nothing, and stores {size_of(each.bytes)}: {each.call}"
+            stored = size_of(each.bytes)
+            yield f"{each.name} saves these queries nothing beside the other indexes, and stores {stored}: {each.call}"
         for query, why in self.unserved:
             yield f"no index serves {shorten(query, _LONGEST)}: {why}"
         for query in self.estimate.untouched:

@@ -187,7 +187,7 @@ class SampledKept:
     is_kept: Sequence[bool]
 
     def estimates(self, confidence: float = 0.9) -> tuple[Estimate, Estimate]:
-        """Estimate the files and bytes of the population that the query would read."""
+        """Estimate the files and bytes of the population that the query would read; all if none is sampled."""
         sizes = np.asarray(self.sizes, dtype=np.float64)
         sampled, kept = np.asarray(self.is_sampled, dtype=bool), np.asarray(self.is_kept, dtype=bool)
         files, drawn, found = len(sizes), int(sampled.sum()), int(kept.sum())
@@ -197,7 +197,7 @@ class SampledKept:
         fewest = known + float(others[low - found])
         most = known + left - float(others[len(others) - 1 - (high - found)])
         seen = float(sizes[sampled].sum())
-        share = 0.5 if drawn == 0 else found / drawn
+        share = found / drawn if drawn else 1.0
         of_bytes = known / seen if seen else share
         value = min(max(found + share * (files - drawn), low), high)
         return (

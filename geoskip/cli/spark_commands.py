@@ -69,7 +69,7 @@ def recommend(
         options = [f"--index {shlex.quote(item_of(each.index))}" for each in found.indexes]
         typer.echo(" ".join([f"geoskip index {shlex.quote(path)}", *options, rest]).rstrip())
     for each in found.superfluous:
-        typer.echo("# saves nothing:")
+        typer.echo("# saves nothing beside the other indexes:")
         typer.echo(f"geoskip drop {shlex.quote(path)} {shlex.quote(each.name)} {rest}".rstrip())
     if found.layout:
         typer.echo("# a better layout, in Python:")

@@ -96,7 +96,7 @@ def test_the_advice_saves_nearly_all_for_a_quarter_of_the_bytes(spark: Any, shop
     again = geoskip.recommend(fresh, queries, sample=1, layouts=False)
     assert (again.indexes, again.superfluous, again.estimate.bytes_now) == ((), (), advised)
     assert str(again).startswith("nothing to build for 6 queries")
-    assert ", of which none saves more bytes than it stores\n" in str(again)
+    assert ", of which none within 10.0 MiB saves more bytes than it stores\n" in str(again)
     fresh.delete_index()
     full = fresh.create_index(*(entry.index.bind(()) for entry in everything.entries))
     most, every = bytes_read(spark, queries), sum(full.metadata_bytes.values())
@@ -391,6 +391,14 @@ def test_what_cannot_be_advised_is_told(spark: Any, fresh: Any, given: dict[str,
     arguments = {"dataset": fresh, "queries": QUERIES[:1], "sample": 0.2, **given}
     with pytest.raises(InvalidSpecificationError, match=message):
         geoskip.recommend(**arguments)
+
+
+def test_advice_again_with_a_budget_that_is_too_small_for_more_is_no_error(fresh: Any) -> None:
+    fresh.create_index(MinMax("noise"))
+    advice = geoskip.recommend(fresh, QUERIES[:1], 20, sample=0.2, layouts=False)
+    assert (advice.indexes, [each.name for each in advice.superfluous]) == ((), ["minmax(noise)"])
+    assert "20 B is too small for any index that pays: the cheapest, " in str(advice)
+    assert "minmax(noise) saves these queries nothing beside the other indexes" in str(advice)
 
 
 def test_a_dataset_without_files_is_told(spark: Any, parts: Callable[..., Path]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -84,8 +85,8 @@ def recommend(
     Raises
     ------
     InvalidSpecificationError
-        If there are no queries, if all queries read other data, if no index could support their conditions, or if no
-        worthwhile index fits into the budget.
+        If there are no queries, if all queries read other data, if no index could support their conditions, or if the
+        dataset has no index yet and none that pays fits into the budget.
     DatasetNotFoundError
         If the dataset has no files.
 
@@ -112,16 +113,20 @@ def recommend(
     candidates = candidates_for(dataset, state, asked)
     sampled = sample_of(dataset, candidates.entries, files)
     judged = judge(sampled.snapshot, state, sampled.metadata_bytes(), asked, candidates.together)
-    names = _selection(judged, limit, strict=True)
+    names, notes = _selection(judged, limit), []
+    if not names and (too_small := _unaffordable(judged, limit)):
+        if not judged.coverage.base:
+            raise InvalidSpecificationError(too_small)
+        notes.append(too_small)
     advised = _advised_indexes(judged, {entry.name: entry.index for entry in candidates.entries}, names, asked)
     what_if = _what_if(source.name, _restrict_indexes(sampled, names), asked, judged, untouched)
-    layout, notes = None, []
+    layout = None
     if layouts:
         try:
             rewritable_table(SparkData(source, state))
             codec_of(source, files[:_FOOTERS])  # raises for encrypted files and GeoParquet
             layout = advised_layout(
-                sampled, asked, what_if, lambda trial: _selection(trial, limit, strict=False), share=share, seed=seed
+                sampled, asked, what_if, lambda trial: _selection(trial, limit), share=share, seed=seed
             )
         except GeoskipError as error:
             notes.append(f"layouts were not tried: {error}")
@@ -156,7 +161,7 @@ def _build_within(
     if sum(sizes.values()) <= budget:
         return report
     costs = {name: sizes.get(name, budget + 1) for name in judged.costs}
-    dropped = sorted(sizes.keys() - _selection(replace(judged, costs=costs), budget, strict=False))
+    dropped = sorted(sizes.keys() - _selection(replace(judged, costs=costs), budget))
     dataset.delete_index(*dropped)
     warnings.warn(
         f"the advised indexes store {size_of(sum(sizes.values()))}, more than estimated and than the budget of "
@@ -189,30 +194,35 @@ def _budget(given: object) -> int:
     return found
 
 
-def _selection(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozenset[str]:
-    """The candidates to build.
+def _selection(judged: JudgedCandidates, budget: int) -> frozenset[str]:
+    """The candidates to build."""
+    left, bundles = _undominated(judged)
+    return select(left, partial(_saved_bytes, judged), budget, bundles=bundles, least_per_cost=1.0).items
 
-    Raises InvalidSpecificationError, if strict, if there are worthwhile indexes, but none fits into the budget.
-    """
-    coverage, costs = judged.coverage, judged.costs
-    left = {name: float(costs[name]) for name in undominated_indexes(coverage, costs)}
-    bundles = bundles_of(coverage, left)
 
-    def saved_bytes(names: frozenset[str]) -> float:
-        return coverage.saving(names) * judged.bytes
+def _unaffordable(judged: JudgedCandidates, budget: int) -> str | None:
+    """Message that names the cheapest indexes that pay, which the budget excludes; None if none pays."""
+    left, bundles = _undominated(judged)
+    groups = [frozenset([name]) for name in left] + [frozenset(bundle) for bundle in bundles]
+    costs = {group: sum(left[name] for name in group) for group in groups}
+    paying = [group for group in groups if _saved_bytes(judged, group) > costs[group]]
+    if not paying:
+        return None
+    cheapest = min(paying, key=costs.__getitem__)
+    return (
+        f"budget= of {size_of(budget)} is too small for any index that pays: the cheapest, "
+        f"{' with '.join(sorted(cheapest))}, would store about {size_of(round(costs[cheapest]))}"
+    )
 
-    found = select(left, saved_bytes, budget, bundles=bundles, least_per_cost=1.0)
-    if strict and not found.items:
-        groups = [frozenset([name]) for name in left] + [frozenset(bundle) for bundle in bundles]
-        paying = [group for group in groups if saved_bytes(group) > sum(left[name] for name in group)]
-        if paying:
-            cheapest = min(paying, key=lambda group: sum(left[name] for name in group))
-            needed = sum(left[name] for name in cheapest)
-            raise InvalidSpecificationError(
-                f"budget= of {size_of(budget)} is too small for any index that pays: the cheapest, "
-                f"{' with '.join(sorted(cheapest))}, would store about {size_of(round(needed))}"
-            )
-    return found.items
+
+def _undominated(judged: JudgedCandidates) -> tuple[dict[str, float], list[tuple[str, ...]]]:
+    """Costs of the candidates that are not dominated, and the sets that save only together."""
+    left = {name: float(judged.costs[name]) for name in undominated_indexes(judged.coverage, judged.costs)}
+    return left, bundles_of(judged.coverage, left)
+
+
+def _saved_bytes(judged: JudgedCandidates, names: frozenset[str]) -> float:
+    return judged.coverage.saving(names) * judged.bytes
 
 
 def _advised_indexes(

@@ -147,7 +147,7 @@ class PlannedScan {
                 }
             }
         }
-        return new Json().with("roots", ScalaInterop.roots(original)).with("condition", String.join(" AND ", members()))
+        return new Json().with("roots", ScalaInterop.roots(original)).with("condition", joined(members()))
                 .with("unsettled", unsettled).with("files", listed().size())
                 .with("bytes", ScalaInterop.length(listed()))
                 .with("datasets", MetadataLocator.datasets(ScalaInterop.rootPaths(original), session))
@@ -178,11 +178,14 @@ class PlannedScan {
     /** The conditions that depend only on a row's values, the lowest in the plan first. */
     List ownConditions() { return Decision.ownOf(bottomFirst()); }
 
-    /** The conditions in SQL, sorted; the tests for NULL that Spark adds are the last. */
-    String sortedCondition() {
+    /** The conditions in SQL, sorted, since their order in plans varies. */
+    String sortedCondition() { return joined(new TreeSet(members())); }
+
+    /** Conjuncts in SQL as one text; the tests for NULL that Spark adds are the last. */
+    static String joined(Iterable conjuncts) {
         List texts = new ArrayList();
         List presence = new ArrayList();
-        for (Object text : new TreeSet(members())) {
+        for (Object text : conjuncts) {
             (((String) text).endsWith(" IS NOT NULL)") ? presence : texts).add(text);
         }
         texts.addAll(presence);
@@ -265,6 +268,6 @@ class PlannedTable {
         String environment = QueryDecisions.current().environment(TableScan.table(relation, false), session);
         ScanQuestion asked =
                 new ScanQuestion(new Names(relation), new StructType(), none, none, conditions, none, 0, environment);
-        return new Json().with("condition", String.join(" AND ", texts)).with("question", asked.text).toString();
+        return new Json().with("condition", PlannedScan.joined(texts)).with("question", asked.text).toString();
     }
 }

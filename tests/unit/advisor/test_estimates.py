@@ -108,7 +108,7 @@ def test_of_random_samples_nine_in_ten_intervals_hold_the_files_and_the_bytes() 
 
 def test_nothing_sampled_says_nothing() -> None:
     files, size = SampledKept([10, 20, 30], [False] * 3, [False] * 3).estimates()
-    assert (files.low, files.high, size.low, size.high) == (0, 3, 0, 60)
+    assert (files, size) == (Estimate(3, 0, 3), Estimate(60, 0, 60))
 
 
 def test_sums_of_estimates_add_their_intervals() -> None:
