@@ -228,7 +228,5 @@ def wide_intervals(sampled: int, files: int) -> str | None:
     """Return the advice to sample more if the sample is too small for narrow intervals; else None."""
     if sampled >= min(_FEW, files):
         return None
-    share = min(1.0, _FEW / files)
-    return (
-        f"{count_of(sampled, 'sampled file')} of {files:,} make wide intervals: sample={share:.2g} or more narrows them"
-    )
+    more = f"sample={_FEW / files:.2g} or more narrows them" if files > _FEW else "sample=1 gives exact numbers"
+    return f"the intervals are wide with {count_of(sampled, 'sampled file')} of {files:,}: {more}"

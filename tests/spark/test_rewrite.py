@@ -288,8 +288,8 @@ def test_bad_input_is_named(spark, folder, tmp_path):
         (UnknownColumnError, "did you mean name", {"layout": Sort("nam")}),
         (GeoskipError, "deep", {"layout": Sort("deep")}),
         (InvalidSpecificationError, "takes a layout such as", {"layout": "zorder(a)"}),
-        (InvalidSpecificationError, "files= or file_size=, and not both", {"files": 1, "file_size": 1}),
-        (InvalidSpecificationError, "number of files from 1, got 0", {"files": 0}),
+        (InvalidSpecificationError, "files= or file_size=, not both", {"files": 1, "file_size": 1}),
+        (InvalidSpecificationError, "number from 1 to 100,000, got 0", {"files": 0}),
         (InvalidSpecificationError, "such as '128 MiB'", {"file_size": "much"}),
         (InvalidSpecificationError, "the dataset has none", {"where": "a = 1"}),
     ):

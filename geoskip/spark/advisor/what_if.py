@@ -24,7 +24,7 @@ from geoskip.advisor.query_estimates import QueryEstimate, WhatIf, wide_interval
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.layout.specification import Layout
-from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot, bytes_of
+from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot
 from geoskip.report import count_of
 from geoskip.sources.bound_indexes import indexes_of
 from geoskip.sources.dependencies import reason_unusable
@@ -32,6 +32,7 @@ from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.advisor.simulated_layout import SimulatedLayout, sample_rows, simulate_layout
 from geoskip.spark.advisor.workload_log import logged_conditions
+from geoskip.spark.build.arrange import file_target
 from geoskip.spark.build.layout_columns import LayoutColumns
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.handle import Dataset
@@ -207,18 +208,8 @@ def _files_of_layout(layout: object, files: object, file_size: object, now: int,
         return now
     if not isinstance(layout, Layout):
         raise InvalidSpecificationError(f"layout= takes a layout such as ZOrder('lng', 'lat'), got {layout!r}")
-    if files is not None and file_size is not None:
-        raise InvalidSpecificationError("what_if() takes files= or file_size=, and not both")
-    if file_size is not None:
-        wanted = bytes_of(file_size)
-        if not wanted:
-            raise InvalidSpecificationError(f"file_size= takes bytes or a text such as '128 MiB', got {file_size!r}")
-        return max(1, round(size / wanted))
-    if files is None:
-        return now
-    if type(files) is not int or files < 1:
-        raise InvalidSpecificationError(f"files= takes a number of files, at least 1, got {files!r}")
-    return files
+    count, wanted = file_target("what_if", files, file_size)
+    return max(1, round(size / wanted)) if wanted else count or now
 
 
 def asked_queries(

@@ -35,6 +35,7 @@ from geoskip.layout.arrangement import Arrangement
 from geoskip.layout.file_cuts import TIE_BITS
 from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout, Sort
+from geoskip.metadata import bytes_of
 from geoskip.sources.arrow_reader import cache_zip_directories
 from geoskip.sources.column_names import backquote
 from geoskip.spark.analysis import SPARKS_GEOMETRY
@@ -67,6 +68,27 @@ class ArrangedFrame:
     files: int
 
 
+def file_target(call: str, files: object, file_size: object) -> tuple[int | None, int | None]:
+    """Validate the number of files of a layout, or the bytes of one file, whichever is given.
+
+    >>> file_target("write", None, "64 MiB"), file_target("write", 4, None), file_target("write", None, None)
+    ((None, 67108864), (4, None), (None, None))
+    """
+    if files is not None and file_size is not None:
+        raise InvalidSpecificationError(f"{call}() takes files= or file_size=, not both: {files!r} and {file_size!r}")
+    if file_size is not None:
+        if not (size := bytes_of(file_size)):
+            raise InvalidSpecificationError(
+                f"{call}(file_size=) takes a number of bytes above 0 or a text such as '128 MiB', got {file_size!r}"
+            )
+        return None, size
+    if files is None:
+        return None, None
+    if not isinstance(files, int) or isinstance(files, bool) or not 1 <= files <= MOST_FILES:
+        raise InvalidSpecificationError(f"{call}(files=) takes a number from 1 to {MOST_FILES:,}, got {files!r}")
+    return files, None
+
+
 def arrange(
     frame: DataFrame,
     layout: Layout,
@@ -87,7 +109,7 @@ def arrange(
     files
         The number of files; fewer if there are fewer rows.
     file_size
-        Instead of ``files``: the bytes of a file, estimated from a sample of the rows as Parquet.
+        Instead of ``files``: the bytes of a file, 128 MiB by default, estimated from a sample of the rows as Parquet.
     partitions
         Partition columns: all rows of a file have the same values of these. Each combination of values has files in
         proportion to its rows, at least one.
@@ -105,7 +127,7 @@ def arrange(
         return ArrangedFrame(frame, 0)
     if files is None:
         ordered = rows_in_order(frame, layout, columns, rows, partitions)
-        files = max(1, round(rows / _rows_of_size(frame, ordered, file_size or 1, codec)))
+        files = max(1, round(rows / _rows_of_size(frame, ordered, file_size or FILE_SIZE, codec)))
     files = min(files, rows)
     if files > MOST_FILES:
         raise InvalidSpecificationError(

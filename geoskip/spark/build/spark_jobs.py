@@ -112,11 +112,12 @@ def first_line(message: str) -> str:
 
 
 _REFUSED = re.compile(
-    r"IOException|FSError|AccessControlException|No space left|Mkdirs failed|not a directory|denied|quota"
+    r"IOException|FSError|AccessControlException|No space left|Mkdirs failed|not a directory|denied|quota|Read-only"
 )
 
 
 _NO_ROOM = re.compile("No space left|quota")
+_NOT_WRITABLE = re.compile("AccessControlException|Mkdirs failed|not a directory|denied|Read-only")
 
 
 def storage_reason(message: str) -> str | None:
@@ -125,7 +126,9 @@ def storage_reason(message: str) -> str | None:
     if not lines:
         return None
     reason = first_line(lines[-1])
-    return f"{reason}; make room, and try again" if _NO_ROOM.search(reason) else reason
+    if _NO_ROOM.search(reason):
+        return f"{reason}; make room, and try again"
+    return f"{reason}; get permission there, or name another folder" if _NOT_WRITABLE.search(reason) else reason
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from geoskip.sources.bound_indexes import indexes_of, names_of
 from geoskip.sources.build_verbs import BuildReport
 from geoskip.sources.listed_files import is_glob
 from geoskip.sources.verification import VerifyResult
+from geoskip.spark.build.arrange import file_target
 from geoskip.spark.build.listing import table_format
 from geoskip.spark.catalog import KEYS
 from geoskip.spark.dataset import auto_refresh as auto
@@ -30,7 +31,6 @@ from geoskip.spark.dataset import create_refresh, verify
 from geoskip.spark.dataset.auto_refresh import RefreshThread
 from geoskip.spark.dataset.create_refresh import ENGINE
 from geoskip.spark.dataset.dataset_layout import report_layout
-from geoskip.spark.dataset.rewrite_choice import file_target
 from geoskip.spark.dataset.rewrite_files import RewriteReport, rewrite
 from geoskip.spark.dataset.rewrite_folders import remove_replaced
 from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData, check_metadata_arguments, path_of
@@ -265,7 +265,7 @@ class Dataset:
         StoreError
             If the disk is full or a folder is not writable; the dataset is unchanged.
         """
-        count, size = file_target(files, file_size)
+        count, size = file_target("rewrite", files, file_size)
         folder = None if to is None else path_of(to, "rewrite(to=)")
         return rewrite(self._source, layout, where, files=count, file_size=size, to=folder)
 

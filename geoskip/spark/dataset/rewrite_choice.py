@@ -25,7 +25,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.layout.clustering import FileRanges
 from geoskip.layout.layout_report import RECORDED_SIZE, out_of_order, partition_of, write_of, writes_in
 from geoskip.layout.specification import Layout, Sort
-from geoskip.metadata import Snapshot, bytes_of
+from geoskip.metadata import Snapshot
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import ListedFile, relative_path
 from geoskip.sources.worker_tasks import plain_uri
@@ -78,26 +78,6 @@ def check_is_rewritable(source: DatasetSource, relation: FileRelation) -> None:
             f"rewrite() writes Parquet, and {source.name} is {source.format}: "
             "geoskip.write(dataset.to_df(), path, layout=...) writes its rows as Parquet to another folder"
         )
-
-
-def file_target(files: int | None, file_size: int | str | None) -> tuple[int | None, int | None]:
-    """Validate the number of files, or the bytes of one file, whichever is given.
-
-    >>> file_target(None, "64 MiB"), file_target(4, None), file_target(None, None)
-    ((None, 67108864), (4, None), (None, None))
-    """
-    if files is not None and file_size is not None:
-        raise InvalidSpecificationError("rewrite() takes files= or file_size=, and not both")
-    if files is not None:
-        if isinstance(files, bool) or not isinstance(files, int) or files < 1:
-            raise InvalidSpecificationError(f"rewrite(files=) takes a number of files from 1, got {files!r}")
-        return files, None
-    size = None if file_size is None else bytes_of(file_size)
-    if file_size is not None and not size:
-        raise InvalidSpecificationError(
-            f"rewrite(file_size=) takes bytes or a text such as '128 MiB', and not zero, got {file_size!r}"
-        )
-    return None, size
 
 
 def files_where(state: SourceState, where: str | None) -> set[str] | None:

@@ -31,12 +31,11 @@ from geoskip.indexes.base import Index, SourceColumn
 from geoskip.layout.layout_report import RECORDED_SIZE, layout_name, mean_size, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
-from geoskip.metadata import bytes_of
 from geoskip.sources.bound_indexes import indexes_of
 from geoskip.sources.listed_files import is_below, is_glob
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.analysis import arrow_type, is_geometry_type, select_texts, sentence
-from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
+from geoskip.spark.build.arrange import FILE_SIZE, arrange, file_target
 from geoskip.spark.build.listing import qualify, table_format
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.dataset import create_refresh
@@ -131,7 +130,7 @@ def write(
     given, mode = mode, mode.lower() if isinstance(mode, str) else mode  # as Spark's writer reads it
     if mode not in _MODES:
         raise InvalidSpecificationError(f"write(mode=) takes {', '.join(map(repr, _MODES))}, got {given!r}")
-    size = _size(files, file_size)
+    files, size = file_target("write", files, file_size)
     if file_size is not None and layout is None:
         raise InvalidSpecificationError(f"write(file_size={file_size!r}) needs a layout=, or give files=")
     _check_option_names(writer_options)
@@ -186,7 +185,7 @@ def write(
     if layout is not None:
         known = layout_in(before if earlier else None)
         written = {uri: size for uri, size in _files_of(source).items() if uri not in earlier}
-        wanted = size if files is None else mean_size(written.values())
+        wanted = mean_size(written.values()) if files is not None else size or FILE_SIZE
         same = known if layout_name(known) == str(layout) else layout.to_json()
         recorded = {RECORDED_SIZE: wanted, **with_writes(same, sorted(written))}
     if indexes:
@@ -323,20 +322,6 @@ def _files_of(source: DatasetSource) -> dict[str, int]:
         return dict(zip(uris.to_pylist(), sizes.to_pylist(), strict=True))
     except DatasetNotFoundError:
         return {}
-
-
-def _size(files: int | None, file_size: int | str | None) -> int:
-    """The bytes of a file; raises InvalidSpecificationError for an invalid number of files or size."""
-    if files is not None and file_size is not None:
-        raise InvalidSpecificationError(f"write() takes files= or file_size=, not both: {files!r} and {file_size!r}")
-    if files is not None and (not isinstance(files, int) or isinstance(files, bool) or not 1 <= files <= MOST_FILES):
-        raise InvalidSpecificationError(f"write(files=) takes a number from 1 to {MOST_FILES:,}, got {files!r}")
-    size = FILE_SIZE if file_size is None else bytes_of(file_size)
-    if not size:
-        raise InvalidSpecificationError(
-            f"write(file_size=) takes a number of bytes above 0 or a text such as '128 MiB', got {file_size!r}"
-        )
-    return size
 
 
 def _partitions(frame: DataFrame, given: str | Sequence[str]) -> list[str]:
