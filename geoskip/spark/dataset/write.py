@@ -13,11 +13,11 @@ import difflib
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
-from urllib.parse import unquote
 
 from pyspark.errors import IllegalArgumentException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import types as T
 
 from geoskip.errors import (
@@ -32,8 +32,7 @@ from geoskip.layout.layout_report import RECORDED_SIZE, layout_name, mean_size, 
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.sources.bound_indexes import indexes_of
-from geoskip.sources.listed_files import is_below, is_glob
-from geoskip.sources.worker_tasks import plain_uri
+from geoskip.sources.listed_files import is_glob
 from geoskip.spark.analysis import arrow_type, is_geometry_type, select_texts, sentence
 from geoskip.spark.build.arrange import FILE_SIZE, arrange, file_target
 from geoskip.spark.build.listing import qualify, table_format
@@ -41,12 +40,12 @@ from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.dataset_layout import layout_in, record_layout
 from geoskip.spark.dataset.handle import Dataset, check_spelling
+from geoskip.spark.dataset.rewrite_folders import rename_folder
 from geoskip.spark.dataset.source import DatasetSource, SparkData, check_metadata_arguments
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import check_session
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.log_files import local_path
 
 _MODES = ("error", "errorifexists", "overwrite", "append", "ignore")
 
@@ -69,9 +68,8 @@ def write(
     """Write a DataFrame as Parquet files in a layout, and index them.
 
     The rows are read up to four times, so cache them if they are expensive to compute. A DataFrame without rows is
-    written as Spark writes it. All arguments are checked before anything is written, and the writer's options are
-    checked with an empty file before a folder is overwritten. If writing fails later, an overwritten folder is empty,
-    and a new one is removed.
+    written as Spark writes it. All arguments are checked before anything is written. An overwrite replaces the old
+    files once all rows are written, so they stay if writing fails; a new folder is then removed.
 
     Parameters
     ----------
@@ -151,9 +149,6 @@ def write(
         )
     if exists and mode == "ignore":
         return Dataset(source)
-    if exists and mode == "overwrite":
-        _check_not_read(frame, place)
-        _check_options(frame, place, partitions, writer_options)
     is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
     is_added = exists and (mode == "append" or is_dynamic)
     if is_added:
@@ -167,13 +162,18 @@ def write(
     elif files is not None:
         frame = frame.repartition(files)
     earlier = _files_of(source) if is_added else {}
-    try:
-        with explain_errors(f"{place} could not be written", writer_options), show_progress(spark, f"writing {place}"):
-            frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
-    except GeoskipError:
-        if not exists:
-            HadoopFolder(qualify(spark, place)).delete_if_empty()
-        raise
+    writer = frame.write.options(**writer_options).partitionBy(*partitions)
+    with show_progress(spark, f"writing {place}"):
+        if exists and not is_added:
+            _overwrite(spark, writer, qualify(spark, place), writer_options)
+        else:
+            try:
+                with explain_errors(f"{place} could not be written", writer_options):
+                    writer.mode(mode).parquet(place)
+            except GeoskipError:
+                if not exists:
+                    HadoopFolder(qualify(spark, place)).delete_if_empty()
+                raise
     try:
         relation = source.relation()
     except DatasetNotFoundError:  # without rows Spark writes no partition folders
@@ -237,17 +237,6 @@ def _codec(frame: DataFrame, options: Mapping[str, Any]) -> str | None:
     return given[name]
 
 
-def _check_not_read(frame: DataFrame, place: str) -> None:
-    """Raise an error if rows are read from the folder to overwrite, since Spark empties it first."""
-    root = _canonical_uri(qualify(frame.sparkSession, place))
-    folders = {unquote(file).rpartition("/")[0] for file in _input_files(frame)}
-    if any(is_below(_canonical_uri(folder), [root]) for folder in folders):
-        raise InvalidSpecificationError(
-            f"the rows are read from {place}, which an overwrite empties first: write to another folder, or arrange "
-            "what is there by dataset(spark, path).rewrite(layout)"
-        )
-
-
 def _check_added(source: DatasetSource, frame: DataFrame, partitions: Sequence[str]) -> None:
     """Raise an error if Spark could not read old and new rows together.
 
@@ -266,46 +255,28 @@ def _check_added(source: DatasetSource, frame: DataFrame, partitions: Sequence[s
     create_refresh.check_columns(source, state, frame, "write()")
 
 
-def _check_options(frame: DataFrame, place: str, partitions: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Raise an error if the writer would fail because of its options or the columns' types.
+def _overwrite(spark: SparkSession, writer: DataFrameWriter, root: str, options: Mapping[str, Any]) -> None:
+    """Replace the content of a folder, once all rows are written.
 
-    An overwrite empties the folder before it writes. So a file without rows is first written with these options to the
-    folder, under a name that readers ignore.
+    Spark empties a folder before it writes. So the rows are written to a folder within it, under a name that readers
+    ignore: they may be read from the old files, which stay if writing fails.
     """
-    rows = frame.where("false").drop(*partitions)
-    folder, trial = qualify(frame.sparkSession, place), f"_geoskip_trial_{uuid.uuid4().hex}"
+    folder, new = HadoopFolder(root), f"_geoskip_new_{uuid.uuid4().hex}"
     try:
-        with explain_errors(f"{place} could not be overwritten with these options, and is as it was", options):
-            rows.write.options(**options).parquet(f"{folder}/{trial}")
-    finally:
-        HadoopFolder(folder).delete(trial)
-
-
-def _input_files(frame: DataFrame) -> set[str]:
-    """The URIs of the files that a DataFrame reads, including those of subqueries and of cached data."""
-    files = {*frame.inputFiles()}
-    plans: list[Any] = [frame._jdf.queryExecution().optimizedPlan()]
-    while plans:
-        plan = plans.pop()
-        kind = plan.getClass().getSimpleName()
-        if kind in ("LogicalRelation", "FileSourceScanExec"):
-            if plan.relation().getClass().getSimpleName() == "HadoopFsRelation":
-                files |= {*plan.relation().location().inputFiles()}
-        elif kind == "InMemoryRelation":
-            plans.append(plan.cachedPlan())  # Spark 3.5 keeps only the physical plan of cached data
-        elif kind == "InMemoryTableScanExec":
-            plans.append(plan.relation())
-        elif kind == "AdaptiveSparkPlanExec":
-            plans.append(plan.initialPlan())
-        for below_it in (plan.children(), plan.subqueries()):
-            plans += [below_it.apply(number) for number in range(below_it.size())]
-    return files
-
-
-def _canonical_uri(uri: str) -> str:
-    """A URI in canonical form, without symbolic links."""
-    path = local_path(uri)
-    return plain_uri(uri if path is None else os.path.realpath(path))
+        with explain_errors(f"{root} could not be overwritten, and is as it was", options):
+            writer.parquet(f"{root}/{new}")
+    except BaseException:
+        with suppress(OSError):
+            folder.delete(new)
+        raise
+    with explain_errors(f"{root} is overwritten in part; all of its new rows are in {root}/{new}"):
+        for name in folder.names(""):
+            if name != new:
+                folder.delete(name)
+        for name in folder.names(new):
+            rename_folder(spark, f"{root}/{new}/{name}", f"{root}/{name}")
+        folder.delete(new)
+    spark.catalog.refreshByPath(root)
 
 
 def _overwrite_mode(frame: DataFrame, options: Mapping[str, Any]) -> str:
