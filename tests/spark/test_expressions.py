@@ -19,6 +19,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.sources import bound_indexes
 from geoskip.spark import st_functions
 from tests.conftest import files_kept, same_as_off
+from tests.spark.test_readers import settings
 
 pytestmark = pytest.mark.spark
 
@@ -379,3 +380,15 @@ def test_columns_found_by_field_ids(spark: Any, tmp_path: Path, enabled: str) ->
         same_as_off(lambda: spark.read.parquet(str(tmp_path)).where("a = 1"))
     finally:
         spark.conf.set("spark.sql.parquet.fieldId.read.enabled", before)
+
+
+def test_a_function_of_the_jvm_needs_a_version(spark: Any, cities: str) -> None:
+    """Its class tells neither the values that it holds nor the release of the jar that it is from."""
+    jvm = spark._jvm
+    function = getattr(getattr(jvm.org.apache.spark.sql.sources, "IsNull$"), "MODULE$")
+    kind = jvm.org.apache.spark.sql.types.DataTypes.StringType
+    with settings(spark, {"spark.sql.legacy.allowUntypedScalaUDF": "true"}):
+        spark._jsparkSession.udf().register("of_the_jvm", jvm.org.apache.spark.sql.functions.udf(function, kind))
+    with pytest.raises(InvalidSpecificationError, match="nobody can tell one version of of_the_jvm"):
+        geoskip.dataset(spark, cities).create_index(MinMax("of_the_jvm(city)"))
+    spark.sql("DROP TEMPORARY FUNCTION of_the_jvm")

@@ -111,7 +111,7 @@ class ExpressionJson {
         } else if (expression instanceof ScalaUDF) {
             ScalaUDF udf = (ScalaUDF) expression;
             json.put("name", udf.udfName().isDefined() ? udf.udfName().get() : "udf");
-            json.put("class", udf.function().getClass().getName());
+            json.with("class", udf.function().getClass().getName()).put("isFunction", true);
         } else {
             json.with("name", expression.prettyName()).with("args", arguments(expression));
         }

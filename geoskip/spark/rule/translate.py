@@ -164,7 +164,9 @@ class Translator:
             implementation = _add_version(node["name"], implementation_of(node["python"]))
             return _call_as_declared(Call(node["name"], children, implementation, flags, result))
         name: str = _OPERATORS.get(kind) or node.get("name", kind)
-        if kind == node["class"] and "$$Lambda" in kind:  # any function of the JVM; the name is not stable
+        if (
+            "isFunction" in node
+        ):  # of the JVM; its class does not tell its state and version, the name of a lambda varies
             implementation = _add_version(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED)
             return _call_as_declared(Call(name, children, implementation, (), result))
         match kind, children:
