@@ -27,6 +27,8 @@ _VERSION = re.compile(r"v(\d+)(\.gz)?\.metadata\.json")
 _METADATA = ".metadata.json"
 _PARTITIONS = ("int", "long", "date", "string")
 """Iceberg's types of partition columns that can exclude files."""
+_DELETES = 1
+"""The content of a manifest of deletes; pyiceberg gives a plain number for tables of format 1."""
 _THREADS = 8
 _EPOCH = date(1970, 1, 1)
 
@@ -135,7 +137,7 @@ def _list_version(root: str, place: str, _stamp: int) -> FolderListing:
 
 
 def _is_of_deletes(manifest: Any) -> bool:
-    return str(manifest.content.name) == "DELETES"
+    return bool(manifest.content == _DELETES)
 
 
 def _is_same(location: str, root: str) -> bool:

@@ -150,6 +150,18 @@ def test_deleted_rows_are_never_returned(spark: Any, table: str, form: str, mode
             geoskip.read_geoparquet(place_of(spark, table), points=("temp", "half"))
 
 
+def test_a_table_of_format_1_that_is_upgraded(spark: Any, table: str) -> None:
+    make(spark, table, by="half", **{"format-version": "1"})
+    dataset = geoskip.dataset(spark, table=table)
+    dataset.create_index(MinMax("temp"))
+    check(spark, table, "temp > 33 AND half = 1", "(col('temp') > 33) & (col('half') == 1)", 1)
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '2')")
+    add(spark, table, 40, 50)
+    check(spark, table, "temp > 38", "col('temp') > 38", 3)
+    dataset.refresh_index()
+    check(spark, table, "temp > 48", "col('temp') > 48", 1)
+
+
 def test_equality_deletes_are_refused(spark: Any, table: str) -> None:
     make(spark, table, **{"format-version": "2"})
     geoskip.dataset(spark, table=table).create_index(MinMax("temp"))
