@@ -335,6 +335,8 @@ def test_shallow_clones_generated_columns_and_row_ids(spark: Any, place: Path, t
     assert kept(f"SELECT * FROM delta.`{clone}` WHERE temp % 7 = 9") == (1, 5)
     assert geoskip.dataset(spark, clone).refresh_index().read == 1
     assert kept(f"SELECT * FROM delta.`{clone}` WHERE temp % 7 = 9") == (0, 5)
+    assert dataset.append(frame.where("temp = 8")).read == 1
+    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 1 AND temp = 8") == (2, 5)
 
 
 def test_changes_between_planning_and_execution(spark: Any, place: Path) -> None:

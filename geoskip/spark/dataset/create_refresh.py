@@ -104,15 +104,14 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
                 "operation: frame.write.format('hudi').options(...).mode('append').save(path), then refresh_index()"
             )
         options = {name: value for name, value in source.options.items() if name != "schema"}
-        try:
+        partitions: tuple[str, ...] = ()
+        with suppress(DatasetNotFoundError):
             state = source.current_state()
-            partitions = state.relation.partitions
-            if not state.relation.table:  # a table format checks the columns itself
+            if not state.relation.table:  # a table format checks the columns, and may compute those of partitions
+                partitions = state.relation.partitions
                 check_columns(source, state, frame, "append()")
                 if source.format == "csv":
                     frame = _in_order_of(source, state, frame)
-        except DatasetNotFoundError:
-            partitions = ()
         writer = frame.write.format(source.format).mode("append").options(**options).partitionBy(*partitions)
         with _writing_to(source):
             writer.save(paths[0])
