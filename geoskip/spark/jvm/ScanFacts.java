@@ -180,8 +180,19 @@ class ScanFacts {
     /** The filters of Spark's scan as text. */
     String filter() {
         List all = ScalaInterop.list(partitionFilters);
-        all.addAll(ScalaInterop.list(dataFilters));
+        all.addAll(dataFilters());
         return ScalaInterop.conjunction(all);
+    }
+
+    /** The filters on data, without Delta's own one, for deletion vectors. */
+    private List dataFilters() {
+        List found = new ArrayList();
+        for (Object filter : ScalaInterop.list(dataFilters)) {
+            if (!filter.toString().contains("__delta_internal_is_row_deleted")) {
+                found.add(filter);
+            }
+        }
+        return found;
     }
 
     /** Files and bytes of the whole listing, files and bytes that were read. */
@@ -246,7 +257,7 @@ class ScanFacts {
 
     /** True if Spark's scan has filters that geoskip could have used. */
     private boolean isFiltered() {
-        for (Object filter : ScalaInterop.list(dataFilters)) {
+        for (Object filter : dataFilters()) {
             if (!ScalaInterop.holdsPlan((Expression) filter)) {
                 return true;
             }
