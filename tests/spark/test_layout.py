@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
 
 import geoskip
+from datasets.layout import read
 from geoskip import GeoBox, Hilbert, KDTree, MinMax, Sort, ZOrder
 from geoskip.errors import (
     GeoskipError,
@@ -22,7 +24,7 @@ from geoskip.errors import (
 )
 from geoskip.lifecycle.log import latest
 from geoskip.spark.build import arrange as arrange_module
-from geoskip.spark.build.arrange import parquet_bytes, partition_numbers
+from geoskip.spark.build.arrange import gain_of_neighbours, parquet_bytes, partition_numbers
 from tests.conftest import SOAK, same_as_off
 from tests.support.layout_files import files_of
 
@@ -145,12 +147,12 @@ def test_rows_may_be_read_from_what_they_overwrite(spark: Any, tmp_path: Path) -
     spark.range(20).write.parquet(str(folder))
     link.symlink_to(folder)
     spark.read.parquet(str(folder)).createOrReplaceTempView("rows_read")
-    for read, rows in (
+    for reading, rows in (
         (lambda: spark.table("rows_read").where("id > 3").cache(), 16),
         (lambda: spark.range(50).where("id > (SELECT max(id) FROM rows_read)"), 30),
         (lambda: spark.read.parquet(str(link)).where("id % 2 = 0"), 15),
     ):
-        frame = read()
+        frame = reading()
         assert geoskip.write(frame, folder, layout=Sort("id"), files=3, mode="overwrite").to_df().count() == rows
         spark.catalog.refreshTable("rows_read")
         assert spark.table("rows_read").count() == rows
@@ -237,6 +239,21 @@ def test_the_size_of_a_file_is_as_spark_encodes_its_columns(spark: Any, tmp_path
     frame.coalesce(1).write.parquet(str(tmp_path / "one"))
     (file,) = files_of(tmp_path / "one")
     assert parquet_bytes(frame, pq.read_table(file)) == pytest.approx(Path(file).stat().st_size, rel=0.06)
+
+
+def test_rows_of_a_file_compress_better_than_sampled_ones() -> None:
+    frame: Any = None  # without a session, as the codec is given
+    rows = read("flights").slice(0, 200_000).sort_by([("destination", "ascending"), ("distance", "ascending")])
+    sampled = rows.take(np.arange(0, len(rows), 10))
+
+    def bytes_of_files(table: pa.Table) -> float:
+        starts = np.linspace(0, len(table) - 4000, 5).astype(int).tolist()
+        return float(np.mean([parquet_bytes(frame, table.slice(start, 4000), "snappy") for start in starts]))
+
+    size, truth = bytes_of_files(sampled), bytes_of_files(rows)
+    assert size > 1.15 * truth
+    assert size * gain_of_neighbours(frame, sampled, len(rows), "snappy") == pytest.approx(truth, rel=0.12)
+    assert gain_of_neighbours(frame, sampled, len(sampled), "snappy") == 1
 
 
 def test_a_dataframe_without_rows_is_written_with_its_columns(spark: Any, places: Any, tmp_path: Path) -> None:

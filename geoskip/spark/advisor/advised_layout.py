@@ -107,7 +107,7 @@ def advised_layout(
         layout=str(best.layout),
         queries=estimates,
         files_after=best.simulated.files,
-        bytes_after=round(simulated.bytes_a_row * rows.rows / rows.share),
+        bytes_after=round(simulated.bytes_a_row.value * rows.rows / rows.share),
         sampled=f"{rows.rows:,} rows of {count_of(rows.files_read, 'file')}",
         metadata_bytes={name: best.judged.costs[name] for name in best.names},
     )

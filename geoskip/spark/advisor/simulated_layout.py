@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from geoskip.advisor.estimates import NOTHING, Estimate
 from geoskip.clauses import Mask
 from geoskip.errors import DatasetNotFoundError, GeoskipError
 from geoskip.indexes.base import Index
@@ -37,7 +38,7 @@ from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.worker_tasks import plain_uri
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.analysis import check_types
-from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
+from geoskip.spark.build.arrange import gain_of_neighbours, parquet_bytes, rows_in_order
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import collect_table, show_progress
@@ -46,6 +47,8 @@ from geoskip.spark.build.spark_reader import arrow_columns, restricted_to, with_
 _LEAST_ROWS, _MOST_ROWS = 200_000, 1_000_000
 _MOST_MEASURED, _MOST_BYTES_MEASURED = 16, 64 << 20
 """Maximum number of files written to memory to measure their size, and of bytes of files to read rows for them from."""
+_SIZE_SLACK = 0.15
+"""Relative margin of the estimated size of a layout's files, in both directions."""
 _MOST_BYTES = 4 << 30
 """Maximum number of bytes of files to sample rows from; of a larger dataset random files are read."""
 
@@ -175,10 +178,11 @@ class SimulatedLayout:
         return np.asarray(self.snapshots[0].files.column("rows").to_numpy(), dtype=np.int64)
 
     @cached_property
-    def bytes_a_row(self) -> float:
+    def bytes_a_row(self) -> Estimate:
         """The bytes per row in files of the layout, measured for some rows in its order with all columns.
 
         They are written as Parquet in files with the layout's number of rows, or in one file if there are fewer rows.
+        The gain of rows that are nearer to each other than these is estimated, and may be none or twice as large.
         """
         state, rows = self.rows.state, self.rows
         files = [file for file in state.files if file.is_nameable]
@@ -188,10 +192,12 @@ class SimulatedLayout:
         layout = LayoutColumns.of(frame, rows.layout)
         ordered = rows_in_order(frame, rows.layout, layout, frame.count(), state.relation.partitions)
         if not ordered.num_rows:
-            return 0.0
+            return NOTHING
         each = min(ordered.num_rows, max(1, round(rows.rows / rows.share / self.files)))
         starts = np.linspace(0, ordered.num_rows - each, min(_MOST_MEASURED, ordered.num_rows // each)).astype(int)
-        return float(np.mean([parquet_bytes(frame, ordered.slice(start, each)) for start in starts.tolist()]) / each)
+        size = float(np.mean([parquet_bytes(frame, ordered.slice(start, each)) for start in starts.tolist()]) / each)
+        gain = gain_of_neighbours(frame, ordered, round(rows.rows / rows.share))
+        return Estimate(size * gain, size * gain**2 * (1 - _SIZE_SLACK), size * (1 + _SIZE_SLACK))
 
     def in_scope(self, scan: ScanCondition) -> Mask:
         """The files of a scan's relation that are not excluded by conditions on partitions."""

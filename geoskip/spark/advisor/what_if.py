@@ -38,8 +38,6 @@ from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.handle import Dataset
 
 Query = str | DataFrame
-_SIZE_SLACK = 0.15
-"""Relative margin of the estimated size of a layout's files, in both directions."""
 Flags = NDArray[np.bool_]
 
 
@@ -196,7 +194,7 @@ def what_if(
         sampled=f"{rows.rows:,} rows of {count_of(rows.files_read, 'file')} read",
         sample_seconds=time.perf_counter() - started,
         metadata_bytes={name: measured[name] for name in found.indexes},
-        bytes_after=round(simulated.bytes_a_row * rows.rows / rows.share),
+        bytes_after=round(simulated.bytes_a_row.value * rows.rows / rows.share),
     )
 
 
@@ -286,8 +284,8 @@ def layout_estimate(
 ) -> QueryEstimate:
     """Estimate what one query would read from a dataset in another layout, with all of its indexes.
 
-    The size of files is estimated from some rows in the layout's order, with a margin of 15 %, since the compression of
-    the other rows is unknown.
+    The size of files is estimated from some rows in the layout's order, with a margin, since the compression of the
+    other rows is unknown.
 
     Parameters
     ----------
@@ -318,8 +316,9 @@ def layout_estimate(
         in_files = simulated.rows_of_files[scope] / rows.share
         mean = float(in_files[read].mean() if read.any() else in_files.mean() if len(in_files) else 0.0)
         files.append(found)
-        size = found * (mean * simulated.bytes_a_row)
-        sizes.append(Estimate(size.value, size.low * (1 - _SIZE_SLACK), size.high * (1 + _SIZE_SLACK)))
+        row = simulated.bytes_a_row
+        size = Estimate(found.value * row.value, found.low * row.low, found.high * row.high)
+        sizes.append(size * mean)
     return QueryEstimate(
         query.text, now, size_now, total(files), total(sizes), query.count, tuple(dict.fromkeys(reasons))
     )

@@ -51,6 +51,8 @@ _LEAST_SAMPLE, _LARGEST_SAMPLE = 50_000, 200_000
 _ROWS_MEASURED = 20_000
 _LEAST_BYTES_A_VALUE = 0.0025
 """Bytes per repeated value: its share of a page header; a page has at most 20,000 rows."""
+_LEAST_HALF, _MOST_DOUBLINGS = 500, 8
+"""Minimum rows of which the gain of neighbours is measured, and the maximum number of doublings of them."""
 _ARROW_CODECS = {
     **{name: name for name in ("snappy", "gzip", "zstd", "lz4", "brotli", "none")},
     "lz4_raw": "lz4", "uncompressed": "none",
@@ -127,7 +129,8 @@ def arrange(
         return ArrangedFrame(frame, 0)
     if files is None:
         ordered = rows_in_order(frame, layout, columns, rows, partitions)
-        files = max(1, round(rows / _rows_of_size(frame, ordered, file_size or FILE_SIZE, codec)))
+        gain = gain_of_neighbours(frame, ordered, rows, codec)
+        files = max(1, round(rows / _rows_of_size(frame, ordered, (file_size or FILE_SIZE) / gain, codec)))
     files = min(files, rows)
     if files > MOST_FILES:
         raise InvalidSpecificationError(
@@ -272,7 +275,7 @@ def _has_hash(kind: T.DataType, *, maps: bool = False) -> bool:
     return False
 
 
-def _rows_of_size(frame: DataFrame, ordered: pa.Table, file_size: int, codec: str | None) -> float:
+def _rows_of_size(frame: DataFrame, ordered: pa.Table, file_size: float, codec: str | None) -> float:
     """Estimate the number of rows of a file of a given size from sampled rows in order.
 
     Files grow less than linearly, since dictionaries are stored once. So eighths, quarters and halves of the sample are
@@ -292,6 +295,31 @@ def _rows_of_size(frame: DataFrame, ordered: pa.Table, file_size: int, codec: st
     added = (sizes[-1] - sizes[-2]) / max(1, counts[-1] - counts[-2])
     each = max(added, _LEAST_BYTES_A_VALUE * ordered.num_columns)
     return float(counts[-1] + (file_size - sizes[-1]) / each)
+
+
+def gain_of_neighbours(frame: DataFrame, ordered: pa.Table, rows: int, codec: str | None = None) -> float:
+    """Estimate the bytes of a file relative to those of as many sampled rows, at most 1.
+
+    The rows of a file are nearer to each other than sampled ones, so they compress better. The ratio of the bytes of
+    sampled rows to those of every second of them is taken for each doubling up to the number of all rows.
+
+    Parameters
+    ----------
+    frame, ordered
+        The rows, and sampled ones in the order of a layout.
+    rows
+        The number of all rows.
+    codec
+        Spark's name of the codec; the session's by default.
+    """
+    half = ordered.num_rows // 2
+    if half < _LEAST_HALF or rows <= ordered.num_rows:
+        return 1.0
+    halves = [ordered.slice(0, half), ordered.slice(half)]
+    apart = [ordered.take(np.arange(start, ordered.num_rows, 2)) for start in (0, 1)]
+    near, far = (sum(parquet_bytes(frame, part, codec) for part in parts) for parts in (halves, apart))
+    doublings = min(_MOST_DOUBLINGS, np.log2(rows / ordered.num_rows))
+    return float(min(1.0, near / far) ** doublings)
 
 
 def rows_in_order(
