@@ -319,7 +319,7 @@ def _unknown(part: Part) -> str:
     """The reason for a part that geoskip cannot translate."""
     text = str(part)
     if "(a subquery)" in text:
-        return f"{text} is not used: the answer of a subquery is not there when files are chosen"
+        return f"{text} is not used: the answer of a subquery is not there when the query is planned"
     if any(isinstance(node, Opaque) and node.renamed for node in walk(part.condition)):
         return f"{text} is not used: a column in it has fields with other names in the files than in the table"
     return f"{text} is not used: it depends on more than the row, or geoskip cannot translate it"

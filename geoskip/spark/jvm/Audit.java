@@ -113,7 +113,7 @@ class Audit implements Runnable {
     }
 
     private void look() throws Exception {
-        List conditions = Decision.ownOf(index.decision.conditions); // others depend on more than the files
+        List conditions = Decision.ownOf(index.decision.usedConditions()); // others depend on more than the files
         List directories = ScalaInterop.list(ScalaInterop.unpruned(index.inner));
         List chosen = conditions.isEmpty() ? new ArrayList() : chosen(directories);
         if (chosen.isEmpty()) {

@@ -33,6 +33,7 @@ public class Decision {
     long planningNanos;
     LogicalPlan relation; // the relation with all of its columns, for reading the matching rows again
     public List conditions = Collections.emptyList();
+    private List answered; // the conditions with the answers of subqueries; null if they are not known
 
     long bytes; // memory of the bits
     private volatile boolean revoked;
@@ -52,6 +53,26 @@ public class Decision {
         same.reply = reply;
         return same;
     }
+
+    /** Takes the files to skip from a decision by conditions with the answers of subqueries. */
+    synchronized void replaceBy(Decision other, List conditions) {
+        if (other.tables.isEmpty() && !tables.isEmpty()) {
+            return; // it took too long
+        }
+        tables.clear();
+        bits.clear();
+        changed.clear();
+        tables.addAll(other.tables);
+        bits.addAll(other.bits);
+        changed.addAll(other.changed);
+        watched = other.watched;
+        bytes = other.bytes;
+        reply = other.reply;
+        answered = conditions;
+    }
+
+    /** The conditions by which files are skipped. */
+    synchronized List usedConditions() { return answered != null ? answered : conditions; }
 
     /** Adds the result of an audit: the number of skipped files that were read, and lines about lost rows. */
     synchronized void audited(long files, String said) {

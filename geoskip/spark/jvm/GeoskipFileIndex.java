@@ -31,6 +31,7 @@ public class GeoskipFileIndex implements FileIndex {
     private long bytes = -1; // of the kept files; computed when needed
     private double share;
     private ReaderSettings settings; // when the decision was made; null if they need not be compared
+    private AnsweredScan unanswered; // null if no condition is over a scalar subquery, or a plan has listed the files
 
     GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) {
         this.inner = inner;
@@ -45,6 +46,12 @@ public class GeoskipFileIndex implements FileIndex {
 
     /** Skips files only as long as sessions have these settings. */
     void under(ReaderSettings settings) { this.settings = settings; }
+
+    /** Decides again on the first run if conditions are over subqueries. */
+    void answeredBy(AnsweredScan scan) { unanswered = AnsweredScan.asks(decision.conditions) ? scan : null; }
+
+    /** True if skipped files can be compared with their fingerprints again, or files may be skipped on the first run. */
+    synchronized boolean isWatched() { return decision.watched || unanswered != null; }
 
     /** The geoskip index of a file index, which may be wrapped by that of a table format; null for other indexes. */
     static GeoskipFileIndex of(FileIndex index) {
@@ -112,7 +119,17 @@ public class GeoskipFileIndex implements FileIndex {
     /** Lists the files when a plan is run. */
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
         keepsAll();
+        synchronized (this) {
+            unanswered = null; // plans that share this index must read the same files
+        }
         return kept(partitionFilters, dataFilters);
+    }
+
+    /** Decides again, before a plan lists the files for its first run, by the answers of subqueries in its filters. */
+    synchronized void decideAgain(Seq filters) {
+        if (unanswered != null) {
+            unanswered.decideAgain(decision, ScalaInterop.list(filters));
+        }
     }
 
     /**
@@ -229,7 +246,7 @@ class WatchedScans extends SparkStrategy {
             return false;
         }
         FileIndex index = ((HadoopFsRelation) relation).location(); // not a table format's, which plans its own scans
-        return index instanceof GeoskipFileIndex && ((GeoskipFileIndex) index).decision.watched;
+        return index instanceof GeoskipFileIndex && ((GeoskipFileIndex) index).isWatched();
     }
 
     /** A copy of a scan as an instance of another class; the scan itself if this fails. */
@@ -271,6 +288,9 @@ public class WatchedScan {
         public int hashCode() { return super.hashCode(); }
 
         public RDD inputRDD() {
+            if (WatchedScans.isWatched(relation())) {
+                ((GeoskipFileIndex) relation().location()).decideAgain(dataFilters());
+            }
             RDD plain = super.inputRDD();
             synchronized (this) {
                 if (watched == null) {

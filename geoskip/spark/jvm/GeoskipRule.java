@@ -312,17 +312,24 @@ class GeoskipRule extends Rule {
         List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
         long started = System.nanoTime();
         ReaderSettings settings = new ReaderSettings((SparkSession) files.sparkSession(), session);
-        QueryDecisions planned = QueryDecisions.current();
-        long budget = budget(session.sessionState().conf());
-        Decision decision = conditions.isEmpty() ? Decision.none(barriers) : decide(relation, new ScanQuestion(
-                relation, directories, datasets, conditions, barriers, budget, planned, session), datasets, conditions);
+        AnsweredScan scan = new AnsweredScan(this, relation, directories, datasets, barriers);
+        Decision decision = conditions.isEmpty() ? Decision.none(barriers) : scan.decide(conditions);
         decision.planningNanos = System.nanoTime() - started;
         decision.relation = relation;
         decision.conditions = conditions;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
         index.under(settings);
+        index.answeredBy(scan);
         return (LogicalPlan) ScalaInterop.relocated(
                 relation, TableFormat.narrowed(index), table(relation.catalogTable(), index));
+    }
+
+    /** The decision on a scan of files. */
+    Decision decide(LogicalRelation relation, List directories, List datasets, List conditions, List barriers)
+            throws Exception {
+        return decide(relation, new ScanQuestion(
+                relation, directories, datasets, conditions, barriers, budget(session.sessionState().conf()),
+                QueryDecisions.current(), session), datasets, conditions);
     }
 
     /** The decision on a scan of a table of a table format. */

@@ -73,12 +73,13 @@ class PlanFacts {
             collect(((QueryStageExec) plan).plan());
         } else if (plan instanceof CommandResultExec) {
             collect(((CommandResultExec) plan).commandPhysicalPlan());
-        } else if (!(plan instanceof ReusedExchangeExec || plan instanceof ReusedSubqueryExec)) {
-            // reused plans occur once elsewhere in the plan
+        } else if (!(plan instanceof ReusedExchangeExec)) { // its plan occurs once elsewhere
             leaf(plan);
             for (SparkPlan subquery : ScalaInterop.list(plan.subqueries())) {
-                if (ScalaInterop.isNew(subquery, subqueries)) { // in a filter and in the scan below it runs once
-                    collect(subquery);
+                boolean isReused = subquery instanceof ReusedSubqueryExec; // in a filter and in the scan below it runs once
+                SparkPlan run = isReused ? ((ReusedSubqueryExec) subquery).child() : subquery;
+                if (ScalaInterop.isNew(run, subqueries)) {
+                    collect(run);
                 }
             }
             for (SparkPlan child : ScalaInterop.list(plan.children())) {

@@ -272,7 +272,7 @@ class ScanFacts {
      * one is over a subquery.
      */
     public Dataset matching() {
-        List conditions = decision() == null ? new ArrayList() : decision().conditions;
+        List conditions = decision() == null ? new ArrayList() : decision().usedConditions();
         for (Expression condition : conditions) {
             if (ScalaInterop.holdsPlan(condition)) {
                 return null;

@@ -170,9 +170,9 @@ CASES: list[tuple[Predicate, list[Index], list[str]]] = [
      ['no index over coalesce(id, 0): MinMax("id")']),
     # what geoskip has no translation of
     (Comparison(">", TEMP, Opaque("scalar-subquery#1 []")), [MINMAX],
-     ["temp > (a subquery) is not used: the answer of a subquery is not there when files are chosen"]),
+     ["temp > (a subquery) is not used: the answer of a subquery is not there when the query is planned"]),
     (Opaque("insubquery(id, list#1 [])", ("id",)), [MINMAX],
-     ["insubquery(id, (a subquery)) is not used: the answer of a subquery is not there when files are chosen"]),
+     ["insubquery(id, (a subquery)) is not used: the answer of a subquery is not there when the query is planned"]),
     (Opaque("(rand() < temp#1L)", ("temp",)), [MINMAX],
      ["(rand() < temp) is not used: it depends on more than the row, or geoskip cannot translate it"]),
     (And((Opaque("(rand(7) < 0.5)"), HOT)), [MINMAX],

@@ -1,0 +1,107 @@
+package geoskip;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.optimizer.ConstantFolding$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.types.BinaryType;
+import org.slf4j.LoggerFactory;
+import @Seq@;
+
+/**
+ * A scan that is decided on again when it is first run, by the answers of scalar subqueries in its filters.
+ *
+ * Spark 4 has filters over such subqueries in its scans, runs the subqueries before it lists the files, and pushes their
+ * answers to Parquet's reader, so that rows which fail such a filter are not needed.
+ */
+class AnsweredScan {
+    private final GeoskipRule rule;
+    private final LogicalRelation relation;
+    private final List directories;
+    private final List datasets;
+    private final List barriers;
+
+    AnsweredScan(GeoskipRule rule, LogicalRelation relation, List directories, List datasets, List barriers) {
+        this.rule = rule;
+        this.relation = relation;
+        this.directories = directories;
+        this.datasets = datasets;
+        this.barriers = barriers;
+    }
+
+    /** The decision by some conditions. */
+    Decision decide(List conditions) throws Exception {
+        return rule.decide(relation, directories, datasets, conditions, barriers);
+    }
+
+    /** True if the answer to one of the subqueries in these conditions may be used. */
+    static boolean asks(List conditions) {
+        for (Expression condition : conditions) {
+            if (isAnswerable(condition)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private static boolean isAnswerable(Expression condition) {
+        boolean found = condition instanceof ScalarSubquery
+                || condition instanceof org.apache.spark.sql.execution.ScalarSubquery;
+        if (!found && ScalaInterop.holdsPlan(condition)) {
+            for (Expression child : ScalaInterop.list(condition.children())) {
+                found |= isAnswerable(child);
+            }
+        }
+        return found;
+    }
+
+    /** Replaces a decision by one with the answers in a scan's filters, as far as they are known. */
+    void decideAgain(Decision first, List filters) {
+        long started = System.nanoTime();
+        List conditions = new ArrayList();
+        try {
+            for (Expression filter : filters) {
+                Expression answered = isAnswerable(filter) ? answered(filter) : null;
+                if (answered != null) {
+                    conditions.add(answered);
+                }
+            }
+            if (conditions.isEmpty()) {
+                return;
+            }
+            for (Expression member : ScalaInterop.members(first.conditions)) {
+                if (!isAnswerable(member)) {
+                    conditions.add(member);
+                }
+            }
+            first.replaceBy(decide(conditions), conditions);
+            first.planningNanos += System.nanoTime() - started;
+        } catch (InterruptedException cancelled) {
+            Thread.currentThread().interrupt();
+        } catch (Exception failure) { // deep conditions were refused when the query was planned
+            LoggerFactory.getLogger("geoskip").warn("geoskip could not use the answer of a subquery", failure);
+        }
+    }
+
+    /** A filter with the answers of its subqueries as constants; null if one is not known. */
+    private Expression answered(Expression filter) {
+        try {
+            Expression known = (Expression) filter.transform(new Replacement() {
+                Object of(Object node) {
+                    Expression subquery = (Expression) node;
+                    if (!(node instanceof org.apache.spark.sql.execution.ScalarSubquery)
+                            || subquery.dataType() instanceof BinaryType) { // Spark's Bloom filters of joins
+                        return null;
+                    }
+                    return Literal$.MODULE$.create(subquery.eval(null), subquery.dataType());
+                }
+            });
+            return ScalaInterop.holdsPlan(known) ? null
+                    : ((Filter) ConstantFolding$.MODULE$.apply(new Filter(known, relation))).condition();
+        } catch (IllegalArgumentException unfinished) {
+            return null;
+        }
+    }
+}
