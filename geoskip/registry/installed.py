@@ -8,7 +8,8 @@ from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeVar
 
-from geoskip.registry.fingerprint import identity
+from geoskip.predicates import Call, Predicate
+from geoskip.registry.fingerprint import Unidentifiable, identity
 from geoskip.registry.registry import lasting_declarations
 
 T = TypeVar("T")
@@ -86,3 +87,13 @@ def implementation_of_offered(function: OfferedFunction) -> tuple[str, tuple[str
     """
     form = "rows" if function.vectorised is None else "series"
     return f"python:{identity(function.vectorised or function.function)}", (_CODES[form],)
+
+
+def is_offered(call: Predicate) -> bool:
+    """Test whether a predicate calls an offered function, whose results are of its declared type."""
+    if not isinstance(call, Call) or (function := offered_by_name().get(call.name.lower())) is None:
+        return False
+    try:
+        return call.implementation == implementation_of_offered(function)[0]
+    except Unidentifiable:
+        return False

@@ -47,6 +47,7 @@ from geoskip.predicates import (
 from geoskip.registry import SPELLINGS, current
 from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, versioned_identity
 from geoskip.registry.functions import CATALYST
+from geoskip.registry.installed import is_offered
 from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
 from geoskip.sources.column_names import quote_if_needed
 from geoskip.types import sql_type
@@ -156,7 +157,7 @@ class Translator:
     def _call(self, kind: str, node: Json, children: tuple[Predicate, ...]) -> Predicate:
         result = type_name(node["type"])
         if "python" in node:
-            if len(children) == 1 and "python" in node["children"][0]:
+            if len(children) == 1 and "python" in node["children"][0] and not is_offered(children[0]):
                 if not _is_passed_on(children[0]):
                     return Opaque(f"{node['name']} of what another Python function returns", _columns(children))
                 children = (replace(children[0], flags=(*children[0].flags, _UNCONVERTED)),)
