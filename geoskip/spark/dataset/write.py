@@ -269,7 +269,7 @@ def _overwrite(spark: SparkSession, writer: DataFrameWriter, root: str, options:
         with suppress(OSError):
             folder.delete(new)
         raise
-    with explain_errors(f"{root} is overwritten in part; all of its new rows are in {root}/{new}"):
+    with explain_errors(f"{root} is overwritten in part; the rest of its new files are in {root}/{new}: move them"):
         for name in folder.names(""):
             if name != new:
                 folder.delete(name)

@@ -165,9 +165,7 @@ class Translator:
             implementation = _add_version(node["name"], implementation_of(node["python"]))
             return _call_as_declared(Call(node["name"], children, implementation, flags, result))
         name: str = _OPERATORS.get(kind) or node.get("name", kind)
-        if (
-            "isFunction" in node
-        ):  # of the JVM; its class does not tell its state and version, the name of a lambda varies
+        if "isFunction" in node:  # of the JVM: its class tells neither state nor version, and lambdas' names vary
             implementation = _add_version(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED)
             return _call_as_declared(Call(name, children, implementation, (), result))
         match kind, children:
