@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,22 @@ def test_before_a_run_the_answer_is_not_there(own: Any) -> None:
     if own.version >= "4":
         assert geoskip.report(frame).files_kept == geoskip.last_report(own).files_kept == 2
         assert "temp > 24" in str(geoskip.report(frame))
+
+
+def test_partition_columns_of_conditions_that_only_the_first_decision_has(spark: Any, tmp_path: Path) -> None:
+    four_tens(tmp_path)
+    rows = spark.read.parquet(str(tmp_path / "data")).crossJoin(spark.range(9).selectExpr("id % 3 p", "id DIV 3 q"))
+    rows.repartitionByRange(4, "temp").write.partitionBy("p", "q").parquet(str(tmp_path / "parts"))
+    geoskip.dataset(spark, str(tmp_path / "parts")).create_index(MinMax("temp"))
+    table = spark.read.parquet(str(tmp_path / "parts"))
+    spark.range(1).createOrReplaceTempView("nought")
+    nought = "(SELECT min(id) FROM nought)"
+    for kept in ("p IN (0)", "p IN (1)", "q IN (0, 2)", "p IN (1, 2)"):
+        other = "q" if kept.startswith("p") else "p"
+        condition = f"{other} >= {nought} AND ({kept} OR temp >= 30) AND temp >= {nought}"
+        report = same_as_off(partial(table.where, condition))
+        if spark.version >= "4":
+            assert report.files_kept == (27 if "," in kept else 18)
 
 
 def test_both_sides_of_a_join(own: Any) -> None:

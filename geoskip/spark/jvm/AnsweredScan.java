@@ -80,8 +80,10 @@ class AnsweredScan {
             first.planningNanos += System.nanoTime() - started;
         } catch (InterruptedException cancelled) {
             Thread.currentThread().interrupt();
-        } catch (Exception failure) { // deep conditions were refused when the query was planned
+        } catch (Exception failure) {
             LoggerFactory.getLogger("geoskip").warn("geoskip could not use the answer of a subquery", failure);
+        } catch (StackOverflowError deep) {
+            LoggerFactory.getLogger("geoskip").warn("geoskip could not use the answer of a subquery: nested too deeply");
         }
     }
 

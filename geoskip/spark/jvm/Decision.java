@@ -28,7 +28,7 @@ public class Decision {
     final List bits = new ArrayList(); // of BitSet[], one for each vector: a set bit skips
     private final List changed = new ArrayList(); // of BitSet, one for each table: files changed since the listing
     boolean watched; // true if skipped files can be compared with their fingerprints again
-    final Slots slots;
+    Slots slots;
     String reply = "{}"; // Python's answer without the bits, as JSON: for reports
     long planningNanos;
     LogicalPlan relation; // the relation with all of its columns, for reading the matching rows again
@@ -65,6 +65,7 @@ public class Decision {
         tables.addAll(other.tables);
         bits.addAll(other.bits);
         changed.addAll(other.changed);
+        slots = other.slots; // its bits are for the vectors of its own conditions
         watched = other.watched;
         bytes = other.bytes;
         reply = other.reply;
