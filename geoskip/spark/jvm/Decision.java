@@ -130,7 +130,7 @@ public class Decision {
     }
 
     /** The number of these files that no snapshot has with the same fingerprint: new, changed and excluded ones. */
-    long unknown(List files) {
+    synchronized long unknown(List files) {
         long count = 0;
         for (Object file : files) {
             boolean isKnown = tables.isEmpty();
@@ -146,7 +146,7 @@ public class Decision {
      * The files among these to which the clauses apply, as lines `bits vector dataset` with the bits of the files for
      * each vector of partition values. Files that no snapshot has with the same fingerprint are not among them.
      */
-    String listed(List directories) {
+    synchronized String listed(List directories) {
         TreeMap bitsByPlace = new TreeMap();
         for (PartitionDirectory directory : directories) {
             addListed(ScalaInterop.list(directory.files()), slots.number(directory.values()), bitsByPlace);
@@ -155,7 +155,7 @@ public class Decision {
     }
 
     /** As above for the files of a table scan, which have no partition values. */
-    String listed(TableScan scan) {
+    synchronized String listed(TableScan scan) {
         TreeMap bitsByPlace = new TreeMap();
         addListed(scan.files, 0, bitsByPlace);
         return lines(bitsByPlace);
