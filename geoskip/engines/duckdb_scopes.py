@@ -20,7 +20,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 Json = dict[str, Any]
@@ -188,23 +187,20 @@ class _Walk:
 
     def _own_column(self, names: list[str], ref: Json, tables: list[Json]) -> list[str] | None:
         """The column's name, and those of fields in it, if it is one of this table, with certainty."""
-        first = fold_case(names[0])
-        same = [table for table in tables if fold_case(alias_of(table)) == first]
-        if same and len(names) > 1:
-            others = len(names) > 2 and any(map(partial(self._may_be, names), tables))
-            owned = len(same) == 1 and same[0] is ref and self._may_have(ref, fold_case(names[1]))
-            return names[1:] if owned and not others else None
-        if len(names) > 1 and any(fold_case(alias_of(table)) in map(fold_case, names[1:]) for table in tables):
+        first, *rest = map(fold_case, names)
+        aliases = [fold_case(alias_of(table)) for table in tables]
+        if first in aliases and rest:
+            is_own = aliases.count(first) == 1 and tables[aliases.index(first)] is ref
+            if len(rest) > 1:  # perhaps a field of a field, or the column of a table in a schema
+                is_own = is_own and rest[0] not in aliases and not any(self._may_have(each, first) for each in tables)
+            return names[1:] if is_own and self._may_have(ref, rest[0]) else None
+        if not set(aliases).isdisjoint(rest):
             return None  # a schema's or a database's name may stand before that of the table
-        if len(tables) == 1 and len(names) == 1:
+        if len(tables) == 1 and not rest:
             return names if tables[0] is ref and self._may_have(ref, first) else None
         known = [(table, self._columns_of(table)) for table in tables]
         owners = [table for table, columns in known if columns is None or first in columns]
         return names if len(owners) == 1 and owners[0] is ref and self._columns_of(ref) is not None else None
-
-    def _may_be(self, names: list[str], table: Json) -> bool:
-        """True if the first name may be a column, or the second a table."""
-        return self._may_have(table, fold_case(names[0])) or fold_case(alias_of(table)) == fold_case(names[1])
 
     def _columns_of(self, ref: Json) -> set[str] | None:
         if ref["type"] not in ("BASE_TABLE", "TABLE_FUNCTION") or ref.get("column_name_alias"):
