@@ -124,6 +124,7 @@ def test_questions_with_subqueries_are_decided_once(spark: Any, wide: Path, coun
     assert all(len(set(re.findall(r"subquery#(\d+)", text))) == 2 for text in texts), "two are two"
     assert last.collect() == []  # with Spark 4 it is asked again, once the values are known
     assert len(again.collect()) == 14
+    assert min(scan.files_kept for scan in geoskip.report(again).scans) == 2
 
 
 def test_columns_without_an_index_cost_no_decision(spark: Any, wide: Path, counts: Counter[str]) -> None:
