@@ -30,8 +30,8 @@ Imports point downwards only; import-linter checks it.
 * ``engines``: the same metadata without Spark: conditions from SQL text, Arrow and polars, builds, and readers for
   DuckDB, polars, pyarrow and GeoPandas over the kept files.
 * ``statements``: the grammar of SQL statements on indexes, such as ``CREATE SKIPPING INDEX``.
-* ``report``, ``diagnosis``, ``plotting``, ``checking``, ``cli``: reports, explanations of kept files, maps, the search
-  for wrong mappings, the command line.
+* ``rendering``, ``report``, ``diagnosis``, ``plotting``, ``checking``, ``cli``: tables as text and HTML, reports,
+  explanations of kept files, maps, the search for wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
   Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,
   ``spark.dataset.write`` and ``rewrite_files`` write data in a layout, ``spark.advisor`` plans queries without running

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby
@@ -12,6 +11,7 @@ from geoskip.advisor.query_estimates import WhatIf
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.layout.specification import Layout
+from geoskip.rendering import align_rows, element, html_list, html_table, join_children
 from geoskip.report import count_of, shorten, size_of
 
 __all__ = ["Advice", "AdvisedIndex", "AdvisedLayout", "SuperfluousIndex", "item_of", "python_of"]
@@ -214,26 +214,17 @@ class Advice:
     def __str__(self) -> str:
         lines = [self._title()]
         if self.indexes:
-            rows = [_HEAD, *self._rows()]
-            widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-            for first, *cells, last in rows:
-                middle = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=False))
-                lines.append("  " + "  ".join([first.ljust(widths[0]), *middle, last]).rstrip())
+            lines += [f"  {line}" for line in align_rows([_HEAD, *self._rows()], "lrrrrl")]
         lines += [f"  {line}" for line in (*self._remarks(), *self._queries())]
         return "\n".join([*lines, "", *self.code.splitlines()])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f'<{tag} style="{_CELL}">{html.escape(c)}</{tag}>' for c in cells) + "</tr>"
-
-        table = "".join([row(_HEAD, "th"), *(row(cells, "td") for cells in self._rows())]) if self.indexes else ""
-        lines = (*self._remarks(), *self._queries())
-        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
-        code = f"<pre>{html.escape(self.code)}</pre>"
-        title = f"<p><b>geoskip</b>: {html.escape(self._title())}</p>"
-        return f'{title}<table style="border-collapse:collapse">{table}</table><ul>{remarks}</ul>{code}'
+        title = element("p", element("b", "geoskip"), f": {self._title()}")
+        table = html_table(_HEAD, self._rows()) if self.indexes else None
+        remarks = html_list((*self._remarks(), *self._queries()))
+        return join_children([title, table, remarks, element("pre", self.code)])
 
     def _title(self) -> str:
         asked = count_of(len(self.estimate.queries), "query").replace("querys", "queries")
@@ -290,7 +281,6 @@ class Advice:
 
 
 _HEAD = ("index", "saves files", "saves", "adds", "costs", "for queries")
-_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
 
 
 def python_of(spec: Index) -> str:

@@ -18,18 +18,17 @@ and psi are None then, and the query is left out of means.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple, overload
 
+from geoskip.rendering import html_table
 from geoskip.report import count_of, shorten, size_of
 
 _SHOWN = 100
 """The number of characters of a query that are printed."""
-_CELL = "text-align:left;padding:0.2em 1em 0.2em 0;border-bottom:1px solid #8884;font-size:90%"
 _UNDEFINED = "no row matches, so that the paper defines neither lambda nor mu nor psi (section IV-A)"
 
 
@@ -309,11 +308,4 @@ def _table(rows: Sequence[tuple[str, Factors]], last: tuple[str, dict[str, float
     ]
     if last is not None:
         lines.append([last[0], *map(_figure, last[1].values()), "", ""])
-    heads = ("", "sigma", "lambda", "mu", "psi", "files read", "bytes read")
-    body = "".join(_row("td", line) for line in lines)
-    return f'<table style="border-collapse:collapse">{_row("th", heads)}{body}</table>'
-
-
-def _row(tag: str, texts: Iterable[str]) -> str:
-    cells = (f'<{tag} style="{_CELL}">{html.escape(text)}</{tag}>' for text in texts)
-    return f"<tr>{''.join(cells)}</tr>"
+    return html_table(("", "sigma", "lambda", "mu", "psi", "files read", "bytes read"), lines)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from geoskip.advisor.estimates import Estimate, total
+from geoskip.rendering import align_rows, element, html_list, html_table, join_children
 from geoskip.report import count_of, shorten, size_of
 
 _LONGEST = 60
@@ -149,15 +149,9 @@ class WhatIf:
         }
 
     def __str__(self) -> str:
-        rows = [_HEAD, *self._rows()]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
         lines = [self._title(), *(f"  {line}" for line in self._remarks()[:1])]
-        for number, row in enumerate(rows):
-            cells = [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-            lines.append("  " + "  ".join(cells).rstrip())
+        for number, line in enumerate(align_rows([_HEAD, *self._rows()], "lrrrr")):
+            lines.append(f"  {line}")
             lines += [f"    - {reason}" for reason in self._reasons(number - 1)]
         lines += [f"  {line}" for line in self._remarks()[1:]]
         return "\n".join(lines)
@@ -165,16 +159,12 @@ class WhatIf:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th style="{_CELL}">{cell}</th>' for cell in _HEAD)
-        rows = ""
-        for number, (name, *cells) in enumerate(self._rows()):
-            why = "".join(f"<div><i>{html.escape(reason)}</i></div>" for reason in self._reasons(number))
-            numbers = "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
-            rows += f'<tr><td style="{_CELL}"><code>{html.escape(name)}</code>{why}</td>{numbers}</tr>'
-        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._remarks())
-        title = html.escape(self._title())
-        table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{rows}</table>'
-        return f"<p><b>geoskip</b>: {title}</p>{table}<ul>{remarks}</ul>"
+        rows = [
+            ([element("code", name), *(element("div", element("i", why)) for why in self._reasons(number))], *cells)
+            for number, (name, *cells) in enumerate(self._rows())
+        ]
+        title = element("p", element("b", "geoskip"), f": {self._title()}")
+        return join_children([title, html_table(_HEAD, rows), html_list(self._remarks())])
 
     def _title(self) -> str:
         proposed = [*self.indexes, *([f"the layout {self.layout}"] if self.layout else [])]
@@ -208,7 +198,6 @@ class WhatIf:
 
 
 _HEAD = ("query", "files now", "then", "bytes now", "then")
-_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
 
 
 def _row(name: str, files_now: int, files: Estimate, bytes_now: int, size: Estimate) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ import shapely
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError, MappingError
 from geoskip.indexes.base import Index
 from geoskip.registry import Given, current
+from geoskip.rendering import widths_of
 from geoskip.report import shorten
 
 if TYPE_CHECKING:
@@ -326,7 +327,7 @@ class MappingCheck:
 def _table(rows: Sequence[Mapping[str, Any]], lost: Sequence[int]) -> list[str]:
     names = list(rows[0])
     cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+    widths = widths_of(cells)
     lines = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     lines[1:] = [line + ("   <- lost" if number in lost else "") for number, line in enumerate(lines[1:])]
     return [lines[0].rstrip(), "-+-".join("-" * width for width in widths), *(line.rstrip() for line in lines[1:])]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from geoskip.cli.messages import in_commands
+from geoskip.rendering import align_rows
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 NUMBERS = (int, float)
@@ -54,10 +55,8 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
             table.add_row(*map(Text, text))
         Console().print(table)
         return
-    lines = [tuple(columns), *texts]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
-    for line in lines:
-        typer.echo("  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip())
+    for line in align_rows([tuple(columns), *texts]):
+        typer.echo(line)
 
 
 def write_paths(paths: Sequence[str], *, null: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +11,12 @@ from geoskip.diagnosis.file_verdict import FileVerdict, matching_file, verdict_o
 from geoskip.diagnosis.index_effects import IndexEffect, effects_of
 from geoskip.diagnosis.unserved import unserved_reasons
 from geoskip.errors import InvalidSpecificationError
+from geoskip.rendering import Markup, element, html_list, html_table, join_children
 from geoskip.report import Report, Scan, condense, count_of
 
 __all__ = ["ScanExplanation", "WhyNot", "why_not_of"]
 
 _WIDTH = 116
-_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
 
 
 @dataclass(frozen=True)
@@ -97,11 +96,8 @@ class WhyNot:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        notes = f"<ul>{notes}</ul>" if notes else ""
-        if not self.scans:
-            return "<p>geoskip: the query reads no files</p>" + notes
-        return "".join(map(_section, self.scans)) + notes
+        sections = map(_section, self.scans) if self.scans else [element("p", "geoskip: the query reads no files")]
+        return join_children([*sections, html_list(self.notes)])
 
 
 def why_not_of(report: Report, file: str | None = None) -> WhyNot:
@@ -170,42 +166,22 @@ def _file_lines(file: FileVerdict) -> Iterator[str]:
         )
 
 
-def _section(scan: ScanExplanation) -> str:
+def _section(scan: ScanExplanation) -> Markup:
     """The HTML of one scan."""
     folder = "/".join(scan.dataset.rstrip("/").split("/")[-2:])
-    where = f"<br>where {html.escape(condense(scan.predicate, 240))}" if scan.predicate else ""
-    title = f"<p><b>geoskip</b>: <code>{html.escape(folder)}</code> reads {scan.files_kept:,} of "
-    title += f"{count_of(scan.files_total, 'file')}{where}</p>"
-    table = ""
-    if scan.rows:
-        codes = [f"<br><code>{html.escape(row.suggestion)}</code>" if row.suggestion else "" for row in scan.rows]
-        cells = [
-            (*map(html.escape, shown[:3]), html.escape(row.reason) + code)
-            for row, shown, code in zip(scan.rows, _cells(scan.rows), codes, strict=True)
-        ]
-        table = _html_table(_HEAD, cells)
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in scan.notes)
-    return title + table + (f"<ul>{notes}</ul>" if notes else "") + ("" if scan.file is None else _html_file(scan.file))
-
-
-def _html_file(file: FileVerdict) -> str:
-    words = "read" if file.kept else "not read"
-    title = f"<p><code>{html.escape(file.path)}</code> is {words}: {html.escape(file.reason)}</p>"
-    rows = [
-        (
-            html.escape(c.part),
-            html.escape(c.clause) or "-",
-            "keeps" if c.keeps else "<b>skips</b>",
-            html.escape(c.stored),
-        )
-        for c in file.clauses
+    where = [element("br"), f"where {condense(scan.predicate, 240)}"] if scan.predicate else None
+    reads = f" reads {scan.files_kept:,} of {count_of(scan.files_total, 'file')}"
+    title = element("p", element("b", "geoskip"), ": ", element("code", folder), reads, where)
+    cells = [
+        (*shown[:3], [row.reason, [element("br"), element("code", row.suggestion)] if row.suggestion else None])
+        for row, shown in zip(scan.rows, _cells(scan.rows), strict=True)
     ]
-    return title + (_html_table(("part", "clause", "the file", "stored"), rows) if rows else "")
+    table = html_table(_HEAD, cells) if cells else None
+    return join_children([title, table, html_list(scan.notes), None if scan.file is None else _html_file(scan.file)])
 
 
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f'<{tag} style="{_CELL}">{cell}</{tag}>' for cell in cells) + "</tr>"
-
-    body = line(head, "th") + "".join(line(row, "td") for row in rows)
-    return f'<table style="border-collapse:collapse">{body}</table>'
+def _html_file(file: FileVerdict) -> Markup:
+    words = "read" if file.kept else "not read"
+    title = element("p", element("code", file.path), f" is {words}: {file.reason}")
+    rows = [(c.part, c.clause or "-", "keeps" if c.keeps else element("b", "skips"), c.stored) for c in file.clauses]
+    return join_children([title, html_table(("part", "clause", "the file", "stored"), rows) if rows else None])

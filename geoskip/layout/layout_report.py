@@ -8,7 +8,6 @@ files of one write, and the metadata record the ids of writes that arranged thei
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from geoskip.layout.clustering import (
     overlapping_files,
     ranges_of,
 )
+from geoskip.rendering import align_rows, element, html_list, html_table, join_children, widths_of
 from geoskip.report import count_of, size_of
 
 if TYPE_CHECKING:
@@ -317,31 +317,18 @@ class LayoutReport:
 
     def __str__(self) -> str:
         cells = [_HEADS, *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        table = [
-            "  ".join(
-                text.ljust(w) if at == 0 else text.rjust(w)
-                for at, (text, w) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in cells
-        ]
+        widths = widths_of(cells)
+        head, *rows = align_rows(cells, _SIDES)
         rule = "  ".join("─" * width for width in widths)
-        above = f"{'':{widths[0] + widths[1] + widths[2] + 6}}files read of a point, or of a range with"
-        return "\n".join([self._head(), above, table[0], rule, *table[1:], *(f"- {line}" for line in self._lines())])
+        above = f"{'':{sum(widths[:3]) + 6}}files read of a point, or of a range with"
+        return "\n".join([self._head(), above, head, rule, *rows, *(f"- {line}" for line in self._lines())])
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            style = 'style="text-align:{};padding:0.2em 0.8em"'
-            sides = ["left", *["right"] * (len(cells) - 1)]
-            texts = (f"<{tag} {style.format(s)}>{html.escape(c)}</{tag}>" for s, c in zip(sides, cells, strict=True))
-            return f"<tr>{''.join(texts)}</tr>"
-
-        body = "".join(row(cells, "td") for cells in self._cells())
-        notes = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
-        return f"<p>{html.escape(self._head())}</p><table>{row(_HEADS, 'th')}{body}</table><ul>{notes}</ul>"
+        table = html_table(_HEADS, self._cells(), _SIDES)
+        return join_children([element("p", self._head()), table, html_list(self._lines())])
 
     def _cells(self) -> list[tuple[str, ...]]:
         found = [
@@ -380,6 +367,7 @@ class LayoutReport:
 
 
 _HEADS = ("column", "overlap", "deepest", "point", *(f"{100 * share:g} %" for share in SHARES[1:]))
+_SIDES = "l" + "r" * (len(_HEADS) - 1)
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,7 @@
 """A self-contained HTML page on a query: :meth:`geoskip.report.Report.to_html`.
 
 The page is one file that loads nothing: styles, script and data are in it, and its Content-Security-Policy allows only
-this script. All texts are escaped by :mod:`~geoskip.report_page.elements`. The colours are those of
+this script. All texts are escaped by :mod:`~geoskip.rendering`. The colours are those of
 :mod:`geoskip.plotting`. A notebook shows the first sections, which the same functions create.
 """
 
@@ -16,9 +16,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from geoskip.errors import GeoskipError
+from geoskip.rendering import Child, Markup, element, join_children
 from geoskip.report import condense, count_of
 from geoskip.report_page import sections
-from geoskip.report_page.elements import Child, Markup, element, join_children
 
 if TYPE_CHECKING:
     from geoskip.report import Report, Scan

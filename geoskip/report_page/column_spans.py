@@ -15,8 +15,8 @@ from geoskip.layout.clustering import Clustering, FileRanges, clustering
 from geoskip.layout.layout_report import stored_ranges
 from geoskip.plotting.drawing import files_named
 from geoskip.predicates import columns_of
+from geoskip.rendering import Markup, element
 from geoskip.report import shorten
-from geoskip.report_page.elements import Markup, element
 
 if TYPE_CHECKING:
     from geoskip.report import Scan

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from itertools import compress
 from typing import TYPE_CHECKING
 
+from geoskip.rendering import Markup, element
 from geoskip.report import condense, count_of, size_of
 from geoskip.report_page.column_spans import ColumnPicture, pictures_of
-from geoskip.report_page.elements import Markup, element
 from geoskip.report_page.map_data import ScanMap, map_of
 from geoskip.sources.settings import PREFIX, SETTINGS
 from geoskip.vertex_labels import VertexShare
