@@ -338,7 +338,7 @@ class JvmBridge:
         for table_format in _TABLE_FORMATS:
             _add_format(spark, self.geoskip, table_format)
         self.callback = _JavaFunction(lambda request: answer(request, self.geoskip))
-        self.geoskip.connect(self.callback, gateway.java_gateway_server.getCallbackClient())
+        self.geoskip.connect(self.callback, gateway.java_gateway_server)
 
 
 class _JavaFunction:

@@ -217,6 +217,18 @@ def test_a_long_condition_is_sent_at_once(own: Any) -> None:
     assert planned(300) < planned(3) + 0.030  # held back until its beginning is acknowledged, it takes 0.040 longer
 
 
+def test_long_answers_of_the_jvm_are_sent_at_once(own: Any) -> None:
+    java(own)
+    repeat = own._jvm.org.apache.commons.lang3.StringUtils.repeat
+
+    def seconds(length: int) -> float:
+        started = time.perf_counter()
+        assert len(repeat("a", length)) == length
+        return time.perf_counter() - started
+
+    assert min(seconds(20_000) for _ in range(8)) < 0.030
+
+
 def raises(error: BaseException) -> Any:
     raise error
 

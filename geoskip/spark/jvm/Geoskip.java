@@ -10,6 +10,8 @@ package geoskip;
 
 import java.io.IOException;
 import java.lang.ref.WeakReference;
+import java.lang.reflect.Field;
+import java.net.Socket;
 import java.net.SocketException;
 import java.nio.file.Files;
 import java.nio.file.Paths;
@@ -39,8 +41,11 @@ import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.util.ThreadUtils;
 import org.slf4j.LoggerFactory;
 import py4j.ClientServerConnection;
+import py4j.DefaultGatewayServerListener;
+import py4j.GatewayServer;
 import py4j.Py4JPythonClient;
 import py4j.Py4JPythonClientPerThread;
+import py4j.Py4JServerConnection;
 import scala.runtime.AbstractFunction0;
 
 /** The entry points for Python, and the state shared by all sessions of the driver. */
@@ -79,29 +84,46 @@ public final class Geoskip {
     /** From now on do not decide for sessions for which another Python process of the driver has installed the rule. */
     public void leaveToOthers() { second = true; }
 
-    /** Connects Python: a function from a request to an answer, both text, and Py4J's client that transports them. */
-    public void connect(java.util.function.Function python, Py4JPythonClient client) {
-        carrier = client;
+    /** Connects Python: a function from a request to an answer, both text, and Py4J's server that transports them. */
+    public void connect(java.util.function.Function python, GatewayServer server) {
+        carrier = server.getCallbackClient();
         bridge = python;
+        server.addListener(new DefaultGatewayServerListener() {
+            public void connectionStarted(Py4JServerConnection connection) { hasten(connection.getSocket()); }
+        });
+        try {
+            Field connections = GatewayServer.class.getDeclaredField("connections");
+            connections.setAccessible(true);
+            for (Py4JServerConnection connection : (List) connections.get(server)) {
+                hasten(connection.getSocket());
+            }
+        } catch (Exception changed) { // another version of Py4J, or a connection that begins meanwhile
+            return;
+        }
     }
 
     /**
-     * Sets TCP_NODELAY for this thread's connection. Py4J sends more than 8 KB (large polygons, Python functions) in
-     * pieces, and the system delays the second until the first is acknowledged, which takes 40 ms.
+     * Sets TCP_NODELAY. Py4J sends more than 8 KB (listings, large polygons, Python functions) in pieces, and the
+     * system delays the second until the first is acknowledged, which takes 40 ms.
      */
-    static void hasten(java.util.function.Function python) {
+    private static void hasten(Socket socket) {
+        try {
+            socket.setTcpNoDelay(true);
+        } catch (SocketException closed) { // Py4J opens another
+            return;
+        }
+    }
+
+    /** Hastens this thread's connection. */
+    private static void hasten(java.util.function.Function python) {
         if (carrier instanceof Py4JPythonClientPerThread) {
             Py4JPythonClientPerThread client = (Py4JPythonClientPerThread) carrier;
             if (client.getPerThreadConnection() == null) {
                 python.apply(""); // connects
             }
             ClientServerConnection connection = client.getPerThreadConnection();
-            try {
-                if (connection != null) {
-                    connection.getSocket().setTcpNoDelay(true);
-                }
-            } catch (SocketException closed) { // Py4J opens another
-                return;
+            if (connection != null) {
+                hasten(connection.getSocket());
             }
         }
     }
