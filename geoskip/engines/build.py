@@ -189,9 +189,9 @@ class ParquetData:
         """Advice on how to keep the metadata in another place."""
         return "keep each dataset's in a folder of its own: geoskip.build(..., metadata='folder')"
 
-    def may_have_grown(self) -> bool:
-        """Test whether files may have been added since the listing."""
-        return self.state.files.may_have_grown(self.root, self.relation.roots, self.state.since)
+    def is_listing_current(self) -> bool:
+        """Test whether the files are still those of the listing."""
+        return self.state.files.is_current(self.root, self.relation.roots)
 
     def header(self) -> Header:
         """The header of the dataset without indexes."""

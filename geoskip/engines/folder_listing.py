@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
-from geoskip.sources.listed_files import near_path
+from geoskip.sources.listed_files import is_hidden, near_path
 from geoskip.stores.log_files import local_path
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _scan_folder(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_
     with os.scandir(start) as entries:
         for entry in entries:
             name = entry.name
-            if is_hidden(name) or name.endswith("._COPYING_"):
+            if is_hidden(name):
                 continue
             if entry.is_dir():
                 folders.append((entry.path, f"{prefix}{name}/"))
@@ -252,11 +252,6 @@ def _scan_folder(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_
             except FileNotFoundError:  # removed meanwhile, or a broken link
                 continue
     return folders, rows
-
-
-def is_hidden(name: str) -> bool:
-    """Test whether Spark ignores a file or folder by its name."""
-    return name[0] == "." or (name[0] == "_" and "=" not in name)
 
 
 def _is_unicode(path: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoskip.engines.folder_listing import absolute_path, is_hidden, list_folder, locate, table_format
+from geoskip.engines.folder_listing import absolute_path, list_folder, locate, table_format
 from geoskip.engines.usable_indexes import schema_types
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
 from geoskip.metadata import Header
@@ -24,6 +23,7 @@ from geoskip.sources.listed_files import (
     glob_pattern,
     is_below,
     is_glob,
+    is_hidden,
     literal_head,
     near_path,
     shared_folder,
@@ -130,14 +130,11 @@ class ParquetState:
         The names of the partition columns.
     left_out
         Names that are not valid Unicode, which metadata cannot hold.
-    since
-        When the listing began, in seconds since 1970.
     """
 
     files: FileListing
     partitions: tuple[str, ...]
     left_out: tuple[str, ...]
-    since: float
 
 
 def state_of(paths: ParquetPaths) -> ParquetState:
@@ -147,7 +144,6 @@ def state_of(paths: ParquetPaths) -> ParquetState:
 
     Raises InvalidSpecificationError if Spark would find conflicting partition columns.
     """
-    since = time.time()
     rows: list[tuple[str, int, int]] = []
     folders: dict[str, str] = {}
     left_out: list[str] = []
@@ -169,7 +165,7 @@ def state_of(paths: ParquetPaths) -> ParquetState:
         rows = [row for row in rows if row[0] in paths.roots or os.path.dirname(row[0]) in paths.roots]
     lines = sorted({(path.replace("\n", "\0"), size, time_) for path, size, time_ in rows})
     text = "".join(f"{size} {time_} file:{path}\n" for path, size, time_ in lines)
-    return ParquetState(FileListing(text), partitions, tuple(left_out), since)
+    return ParquetState(FileListing(text), partitions, tuple(left_out))
 
 
 def _columns_of(folder: str, base: str) -> tuple[tuple[str, ...], str]:

@@ -66,8 +66,8 @@ class BuildAccess(DatasetAccess, Protocol):
     def way_to_metadata(self) -> str:
         """Advice on how to keep the metadata in another place."""
 
-    def may_have_grown(self) -> bool:
-        """Test whether files may have been added since the listing."""
+    def is_listing_current(self) -> bool:
+        """Test whether the files are still those of the listing; False if that is unknown."""
 
 
 def create_indexes(
@@ -381,7 +381,7 @@ def _report_on(snapshot: Snapshot, data: BuildAccess, started: float) -> BuildRe
 
 def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) -> None:
     """Index files that arrived during the build, or that a concurrent writer left unindexed."""
-    if committed is not None and committed.number == since + 1 and not data.may_have_grown():
+    if committed is not None and committed.number == since + 1 and data.is_listing_current():
         return
     store, tried = data.store, {(row.path, row.size, row.mtime) for row in data.built.rows}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,6 @@ NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _SUMMARIES = "/_(common_)?metadata$"
 _TICK_MS = 20
 """Clocks of local file systems advance every 4 to 10 ms."""
-_FOLDER_TICK = 0.05
-"""Seconds by which the modification time of a folder may lag behind the clock."""
 _URI_HEAD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _REMOTE_TICK_MS = 2000
 """Object stores report whole seconds."""
@@ -107,26 +106,34 @@ class FileListing(Collection[ListedFile]):
             return {one}
         return {uri.rpartition("/")[0] for uri in uris.to_pylist()}
 
-    def may_have_grown(self, root: str, roots: Iterable[str], since: float) -> bool:
-        """Test whether files may have been added since a listing, by the times of local folders.
+    def is_current(self, root: str, roots: Iterable[str]) -> bool:
+        """Test whether local folders still have the listed files, all unchanged, and no others.
+
+        False also if that is unknown: on other file systems, and if the listing leaves out visible files or folders.
 
         Parameters
         ----------
         root, roots
             The URI of the dataset's folder, and the URIs that were listed.
-        since
-            When the listing began, in seconds since 1970.
         """
-        found = {root, *roots}
+        folders = {root, *roots}
         for folder in self.folders:
-            while folder not in found:
-                found.add(folder)
+            while folder not in folders:
+                folders.add(folder)
                 folder = folder.rpartition("/")[0] if is_below(folder, [root]) else folder
-        paths = list(map(local_path, found))
+        uris, sizes, times, _ = (column.to_pylist() for column in self.columns)
+        left = dict(zip(uris, zip(sizes, times, strict=True), strict=True))
         try:
-            return any(path is None or os.stat(path).st_mtime > since - _FOLDER_TICK for path in paths)
+            for folder in folders - left.keys():
+                if (path := local_path(folder)) is None:
+                    return False
+                for name, is_folder, size, mtime in _visible_entries(path):
+                    uri = f"{folder.rstrip('/')}/{name}"
+                    if uri not in folders if is_folder else size and left.pop(uri, None) != (size, mtime):
+                        return False
         except OSError:
-            return True
+            return False
+        return not left
 
     def schema_file(self) -> ListedFile | None:
         """File from which Spark infers the columns of Parquet; None if it may use other files."""
@@ -150,6 +157,20 @@ def _parse_line(line: str) -> ListedFile:
     size, time, uri = line.split(" ", 2)
     mtime, _, etag = time.partition(":")
     return ListedFile(uri.replace("\0", "\n"), int(size), int(mtime), etag or None)
+
+
+def is_hidden(name: str) -> bool:
+    """Test whether Spark ignores a file or folder by its name."""
+    return name[0] == "." or (name[0] == "_" and "=" not in name) or name.endswith("._COPYING_")
+
+
+def _visible_entries(folder: str) -> Iterator[tuple[str, bool, int, int]]:
+    """Name of each entry of a local folder that Spark lists, whether it is a folder, its size and time."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not is_hidden(entry.name):
+                found = entry.stat()
+                yield entry.name, stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime_ns // 1_000_000
 
 
 def near_path(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import FileListing, is_glob, literal_head, shared_folder
-from geoskip.spark.filesystem import HadoopFolder
+from geoskip.spark.filesystem import folder_at
 from geoskip.spark.session import java
+from geoskip.stores.log_files import local_path
 
 TABLE_LOGS = {
     "delta": ("_delta_log", ".json"),
@@ -29,8 +31,6 @@ class SourceState:
     frame: DataFrame
     relation: FileRelation
     files: FileListing
-    since: float = 0.0
-    """Time when the listing began, in seconds since 1970."""
 
     def relist(self) -> FileListing:
         """List the files again."""
@@ -58,7 +58,7 @@ def qualify(spark: SparkSession, path: str) -> str:
 
 def table_format(spark: SparkSession, path: str) -> str | None:
     """Spark's name of the table format with a log in a folder, or None."""
-    folder = HadoopFolder(qualify(spark, path))
+    folder = folder_at(qualify(spark, path))
     return next(
         (name for name, (log, end) in TABLE_LOGS.items() if any(file.endswith(end) for file in folder.names(log))), None
     )
@@ -66,10 +66,12 @@ def table_format(spark: SparkSession, path: str) -> str | None:
 
 def has_sink_log(uri: str) -> bool:
     """Test whether a stream writes to a folder: Spark then reads only the files that its log names."""
-    return HadoopFolder(uri).exists("_spark_metadata")
+    return folder_at(uri).exists("_spark_metadata")
 
 
 def _is_directory(spark: SparkSession, uri: str) -> bool:
+    if (here := local_path(uri)) is not None:
+        return os.path.isdir(here)
     path, system = resolve_path(spark, uri)
     return bool(system.getFileStatus(path).isDirectory())
 

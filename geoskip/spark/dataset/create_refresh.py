@@ -24,7 +24,7 @@ from geoskip.spark.build.job import choose_parameters
 from geoskip.spark.build.listing import SourceState, has_sink_log
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.dataset.source import DatasetSource, SparkData
-from geoskip.spark.filesystem import HadoopFolder
+from geoskip.spark.filesystem import folder_at
 from geoskip.spark.session import java, known
 
 ENGINE = f"pyspark {pyspark.__version__}"
@@ -139,7 +139,7 @@ def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
     """Warn if the files belong to a table of Delta or Hudi that is read as plain files."""
     if state.relation.table:
         return
-    folder = HadoopFolder(state.relation.root)
+    folder = folder_at(state.relation.root)
     with suppress(OSError):  # other operations report an unreachable file system
         for name, marker in (("Delta", "_delta_log"), ("Hudi", ".hoodie")):
             if folder.exists(marker):

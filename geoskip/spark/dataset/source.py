@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -164,13 +163,13 @@ class DatasetSource:
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
             return SourceState(spark, frame, self._relation(frame), self._list_files(spark, frame))
-        since, settings, last = time.time(), self._settings_of_now(), self._last
+        settings, last = self._settings_of_now(), self._last
         if last is not None and last.is_reusable and last.settings == settings:
-            files = self._list_files(self.spark, last.frame)
+            state = self._with_files_of_now(SourceState(self.spark, last.frame, self._relation(last.frame), last.files))
+            files = state.files
             if files == last.files or (last.columns is not None and last.columns == self._columns_of(files)):
                 self._last = last._replace(files=files)
-                return SourceState(self.spark, last.frame, self._relation(last.frame), files, since)
-        since = time.time()
+                return state
         frame = self._frame(self.spark)  # lists paths; the listing of a table may be an old one
         relation = self._relation(frame)  # raises for what cannot be indexed
         files = self._list_files(self.spark, frame, refresh=self.table is not None)
@@ -178,7 +177,13 @@ class DatasetSource:
         is_reusable = not (is_fixed or has_sink_log(relation.root))
         columns = self._columns_of(files) if is_reusable else None
         self._last = None if self.table is not None else _LastFrame(frame, files, columns, settings, is_reusable)
-        return SourceState(self.spark, frame, relation, files, since)
+        return SourceState(self.spark, frame, relation, files)
+
+    def _with_files_of_now(self, state: SourceState) -> SourceState:
+        """A state with the current files; lists them only if they are not known to be those of the state."""
+        if state.files.is_current(state.relation.root, state.relation.roots):
+            return state
+        return replace(state, files=self._list_files(state.spark, state.frame))
 
     def _settings_of_now(self) -> int:
         """Hash of the session's settings."""
@@ -225,8 +230,7 @@ class DatasetSource:
     def relist(self, state: SourceState) -> SourceState:
         """The state with the current files, in the same session."""
         if self._last is not None and self._last.is_reusable:
-            since = time.time()
-            return replace(state, files=self._list_files(state.spark, state.frame), since=since)
+            return self._with_files_of_now(state)
         return self.current_state(state.spark)
 
     def _frame(self, spark: SparkSession, attempts: int = 3) -> DataFrame:
@@ -357,11 +361,11 @@ class SparkData:
         """Read the same files with the settings that the indexes of a snapshot were built with."""
         self.state = self.source.with_settings(header.source.get("settings") or {}, self.state)
 
-    def may_have_grown(self) -> bool:
-        """Test whether files may have been added since the listing, by the times of local folders."""
+    def is_listing_current(self) -> bool:
+        """Test whether the files are still those of the listing, by the local folders; False for a table."""
         if self.source.table is not None or self.state.relation.table:  # partitions may be in any folder
-            return True
-        return self.state.files.may_have_grown(self.root, self.state.relation.roots, self.state.since)
+            return False
+        return self.state.files.is_current(self.root, self.state.relation.roots)
 
     def header(self) -> Header:
         return Header(root=self.root, source={**self.state.relation.to_json(), **self.source.description()})

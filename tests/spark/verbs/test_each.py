@@ -132,6 +132,23 @@ def test_what_arrives_during_a_build_is_caught_up(spark: Any, place: Path, monke
     assert [row.verb for row in handle.history().collect()] == ["create", "refresh", "refresh"]
 
 
+def test_unchanged_files_are_listed_once_for_a_handle_and_a_create(spark: Any, place: Path, monkeypatch: Any) -> None:
+    anew: list[bool] = []
+    listing = data_module.listing
+
+    def counted(*args: Any, refresh: bool = True) -> Any:
+        anew.append(refresh)
+        return listing(*args, refresh=refresh)
+
+    monkeypatch.setattr(data_module, "listing", counted)
+    handle = geoskip.dataset(spark, str(place))
+    assert handle.create_index(MinMax("a")).files == 4
+    assert anew == [False]
+    write(place, "4.parquet", [40])
+    assert handle.refresh_index().read == 1
+    assert anew == [False, True]
+
+
 def test_a_build_that_is_cancelled_leaves_everything_as_it_was(
     spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: Any
 ) -> None:

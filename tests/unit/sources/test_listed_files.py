@@ -133,3 +133,39 @@ def test_one_dataset_has_one_file_system() -> None:
 )
 def test_paths_that_a_glob_matches(glob: str, path: str, matches: bool) -> None:
     assert (glob_pattern(glob).fullmatch(path) is not None) == matches
+
+
+def test_a_listing_is_current_while_its_folders_have_the_same_files(tmp_path: Path) -> None:
+    (tmp_path / "p=1").mkdir()
+    files = [written(tmp_path / name, "a") for name in ("x", "p=1/y")]
+    root, found = f"file:{tmp_path}", listing(*files)
+
+    def is_current() -> bool:
+        return found.is_current(root, [root])
+
+    assert is_current()
+    for hidden in ("_geoskip", ".z.crc", "z._COPYING_", "p=1/_SUCCESS"):
+        written(tmp_path / hidden, "a")
+    written(tmp_path / "empty", "")  # Spark reads no empty file
+    assert is_current()
+    for name, text, mtime in (("p=1/y", "ab", EARLIER), ("p=1/y", "a", EARLIER + 1), ("p=1/z", "a", EARLIER)):
+        written(tmp_path / name, text, mtime)
+        assert not is_current()
+        (tmp_path / "p=1/z").unlink(missing_ok=True)
+        written(tmp_path / "p=1/y", "a")
+        assert is_current()
+    (tmp_path / "p=2").mkdir()
+    assert not is_current()
+    (tmp_path / "p=2").rmdir()
+    (tmp_path / "p=1/y").unlink()
+    assert not is_current()
+    assert not listing(ListedFile("s3a://b/x", 1, EARLIER)).is_current("s3a://b", ["s3a://b"])
+    assert not listing().is_current(f"{root}/gone", [f"{root}/gone"])
+
+
+def test_listings_of_single_files_are_current_while_these_are_unchanged(tmp_path: Path) -> None:
+    file = written(tmp_path / "x", "a")
+    root = f"file:{tmp_path}"
+    assert listing(file).is_current(root, [file.uri])
+    written(tmp_path / "x", "ab")
+    assert not listing(file).is_current(root, [file.uri])
