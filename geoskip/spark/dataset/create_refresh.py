@@ -21,8 +21,9 @@ from geoskip.sources.column_names import backquote
 from geoskip.sources.listed_files import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind, check_types
 from geoskip.spark.build.job import choose_parameters
-from geoskip.spark.build.listing import SourceState, has_sink_log
+from geoskip.spark.build.listing import SourceState, has_sink_log, qualify
 from geoskip.spark.build.spark_jobs import explain_errors, show_progress
+from geoskip.spark.dataset.overwrite import finish_overwrites
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.filesystem import folder_at
 from geoskip.spark.session import java, known
@@ -103,6 +104,7 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
                 f"append() does not write {source.name}, a table of Hudi, whose writer is given the record key and the "
                 "operation: frame.write.format('hudi').options(...).mode('append').save(path), then refresh_index()"
             )
+        finish_overwrites(source.spark, qualify(source.spark, paths[0]))
         options = {name: value for name, value in source.options.items() if name != "schema"}
         partitions: tuple[str, ...] = ()
         with suppress(DatasetNotFoundError):

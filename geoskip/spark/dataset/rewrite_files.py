@@ -50,6 +50,7 @@ from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import create
 from geoskip.spark.dataset.dataset_layout import current_snapshot, layout_in, record_layout
+from geoskip.spark.dataset.overwrite import finish_overwrites
 from geoskip.spark.dataset.rewrite_choice import (
     Chosen,
     check_is_rewritable,
@@ -160,6 +161,7 @@ def rewrite(
     data = SparkData(source)
     check_types(data.state.frame, "rewrite()", "write its rows with Spark itself, in the order of some columns")
     table = rewritable_table(data, to)
+    finish_overwrites(source.spark, data.root)
     snapshot = current_snapshot(data)
     wanted = _layout_of(source, snapshot, layout)
     LayoutColumns.of(data.state.frame, wanted)  # raises for expressions that do not fit

@@ -134,7 +134,7 @@ def exclusive(root: str) -> Iterator[None]:
             folder.create(LOCK, mine)
             break
         except FileExistsError:
-            owner = _owner(folder, LOCK)
+            owner = owner_of(folder, LOCK)
             if owner is not None and not is_abandoned(owner):
                 raise ConflictError(
                     f"{root} is being rewritten by {person_of(owner.get('who') or {}) or 'another process'} since "
@@ -180,7 +180,7 @@ def remove_abandoned(root: str, used: Sequence[str]) -> list[str]:
             uri = f"{parent}/{each}"
             if not (is_staging or is_final) or any(f"{place}/".startswith(f"{uri}/") for place in used):
                 continue
-            owner = _owner(folder_at(uri if is_final else f"{uri}/{_ROWS}"), JOURNAL)
+            owner = owner_of(folder_at(uri if is_final else f"{uri}/{_ROWS}"), JOURNAL)
             if is_final and not _was_for_a_table(uri, owner, root):
                 continue
             if owner is None or is_abandoned(owner):
@@ -195,7 +195,8 @@ def _was_for_a_table(uri: str, owner: dict[str, Any] | None, root: str) -> bool:
     return is_of_table and not folder_at(uri).exists(SWITCHED)
 
 
-def _owner(folder: Folder, name: str) -> dict[str, Any] | None:
+def owner_of(folder: Folder, name: str) -> dict[str, Any] | None:
+    """The content of a journal or a lock, or None without a readable one."""
     try:
         found = json.loads(folder.read(name, _MOST))
     except (OSError, ValueError):

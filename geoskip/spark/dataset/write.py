@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import difflib
 import os
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, cast
 
 from pyspark.errors import IllegalArgumentException
-from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from geoskip.errors import (
@@ -40,7 +38,7 @@ from geoskip.spark.build.spark_jobs import explain_errors, show_progress
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.dataset_layout import layout_in, record_layout
 from geoskip.spark.dataset.handle import Dataset, check_spelling
-from geoskip.spark.dataset.rewrite_folders import rename_folder
+from geoskip.spark.dataset.overwrite import finish_overwrites, overwrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData, check_metadata_arguments
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import check_session
@@ -69,7 +67,8 @@ def write(
 
     The rows are read up to four times, so cache them if they are expensive to compute. A DataFrame without rows is
     written as Spark writes it. All arguments are checked before anything is written. An overwrite replaces the old
-    files once all rows are written, so they stay if writing fails; a new folder is then removed.
+    files once all rows are written, so they stay if writing fails; a new folder is then removed. If the process is
+    killed while files are replaced, the next call finishes that.
 
     Parameters
     ----------
@@ -109,6 +108,8 @@ def write(
     InvalidSpecificationError
         For invalid arguments: zero files, both ``files`` and ``file_size``, an invalid layout or index, an expression
         that is not deterministic or not SQL, an existing folder with ``mode="error"``.
+    ConflictError
+        If an earlier overwrite was interrupted while it replaced files; it is finished, and nothing else is written.
     UnknownColumnError
         For a column that the rows lack.
     UnsupportedColumnError
@@ -137,7 +138,8 @@ def write(
     place = os.fsdecode(path)
     folder = check_metadata_arguments("write", metadata, store, encryption)
     source = DatasetSource(spark, place, metadata=folder, given=store, encryption=encryption)
-    exists = HadoopFolder(qualify(spark, place)).exists("")
+    root = qualify(spark, place)
+    exists = HadoopFolder(root).exists("")
     if exists and (table := table_format(spark, place)) is not None:
         raise InvalidSpecificationError(
             f"write() writes folders of Parquet, and {place} is a table of {table.title()}, whose log would not name "
@@ -149,6 +151,8 @@ def write(
         )
     if exists and mode == "ignore":
         return Dataset(source)
+    if exists:
+        finish_overwrites(spark, root)
     is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
     is_added = exists and (mode == "append" or is_dynamic)
     if is_added:
@@ -165,14 +169,14 @@ def write(
     writer = frame.write.options(**writer_options).partitionBy(*partitions)
     with show_progress(spark, f"writing {place}"):
         if exists and not is_added:
-            _overwrite(spark, writer, qualify(spark, place), writer_options)
+            overwrite(spark, writer, root, writer_options)
         else:
             try:
                 with explain_errors(f"{place} could not be written", writer_options):
                     writer.mode(mode).parquet(place)
             except GeoskipError:
                 if not exists:
-                    HadoopFolder(qualify(spark, place)).delete_if_empty()
+                    HadoopFolder(root).delete_if_empty()
                 raise
     try:
         relation = source.relation()
@@ -253,30 +257,6 @@ def _check_added(source: DatasetSource, frame: DataFrame, partitions: Sequence[s
             f"{list(partitions)}: readers would not find old and new rows together"
         )
     create_refresh.check_columns(source, state, frame, "write()")
-
-
-def _overwrite(spark: SparkSession, writer: DataFrameWriter, root: str, options: Mapping[str, Any]) -> None:
-    """Replace the content of a folder, once all rows are written.
-
-    Spark empties a folder before it writes. So the rows are written to a folder within it, under a name that readers
-    ignore: they may be read from the old files, which stay if writing fails.
-    """
-    folder, new = HadoopFolder(root), f"_geoskip_new_{uuid.uuid4().hex}"
-    try:
-        with explain_errors(f"{root} could not be overwritten, and is as it was", options):
-            writer.parquet(f"{root}/{new}")
-    except BaseException:
-        with suppress(OSError):
-            folder.delete(new)
-        raise
-    with explain_errors(f"{root} is overwritten in part; the rest of its new files are in {root}/{new}: move them"):
-        for name in folder.names(""):
-            if name != new:
-                folder.delete(name)
-        for name in folder.names(new):
-            rename_folder(spark, f"{root}/{new}/{name}", f"{root}/{name}")
-        folder.delete(new)
-    spark.catalog.refreshByPath(root)
 
 
 def _overwrite_mode(frame: DataFrame, options: Mapping[str, Any]) -> str:
