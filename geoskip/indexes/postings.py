@@ -91,7 +91,16 @@ class Postings(UnitTable):
         """Mark the files with a unit in one of these runs, which are disjoint and ascending."""
         last = len(self) - 1
         if self.without_list is not None and runs[-2:] == [(last - 1, last), (last, last + 1)]:
-            return self.files_within(runs[:-2]) | self.without_list
+            keep = self.files_within(runs[:-2])
+            return np.logical_or(keep, self.without_list, out=keep)
+        if len(runs) <= _FEW:  # as numbers, since arrays of a few take longer
+            at = self.starts.item
+            owners = [self.owners[at(first) : at(end)] for first, end in runs]
+            if 2 * sum(map(len, owners)) <= len(self.owners):
+                keep = np.zeros(len(self.sizes), dtype=bool)
+                for files in owners:
+                    keep[files] = True
+                return keep
         return self._files_between(*self.starts[np.array(runs, dtype=np.int64).reshape(-1, 2).T])
 
     def files_with(self, units: Mask) -> Mask:
@@ -109,12 +118,9 @@ class Postings(UnitTable):
 
     def _owners_of(self, begin: Integers, end: Integers) -> NDArray[np.int32]:
         """Return the files of some runs of ``owners``."""
-        if len(begin) <= _FEW:
-            runs = zip(begin.tolist(), end.tolist(), strict=True)
-            return np.concatenate([self.owners[:0], *(self.owners[first:last] for first, last in runs)])
         lengths = end - begin
         ends = np.cumsum(lengths)
-        return np.asarray(self.owners[np.arange(ends[-1]) + np.repeat(begin - ends + lengths, lengths)])
+        return np.asarray(self.owners[np.arange(lengths.sum()) + np.repeat(begin - ends + lengths, lengths)])
 
     def _value_runs(self, condition: Among) -> Runs:
         start, values = self.dictionaries[condition.column]
