@@ -27,7 +27,7 @@ from geoskip.cli.application import app, command
 __all__ = ["app", "build_commands", "doctor", "metadata_commands", "query_commands", "spark_commands"]
 
 
-@command(panel="Look")
+@command(panel="Inspection")
 def mappings() -> None:
     """Print the table of all mapped functions, as Markdown."""
     from geoskip.cli.mappings_table import table

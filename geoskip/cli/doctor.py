@@ -67,12 +67,12 @@ class Finding:
     "geoskip doctor",
     "geoskip doctor data/weather --no-session",
     "geoskip doctor s3a://bucket/weather --master yarn",
-    panel="Look",
+    panel="Inspection",
 )
 def doctor(
     metadata: MetadataOptions,
     spark: SparkOptions,
-    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="A dataset to look at, too.")] = None,
+    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="A dataset to check as well.")] = None,
     session: Annotated[bool, typer.Option(help="Start Spark and let it skip a file.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -129,7 +129,7 @@ def _findings(path: str | None, metadata: MetadataOptions, spark: SparkOptions, 
         yield Finding(
             "warn",
             "Spark",
-            "pyspark is not installed: only local Parquet is indexed and asked",
+            "pyspark is not installed: only local Parquet is indexed and queried",
             "pip install 'geoskip[spark]', with Java 17 or 21",
         )
     yield from _catch_errors("mappings", _mappings)

@@ -29,7 +29,9 @@ Which = Annotated[
 ]
 
 
-@command("geoskip describe data/weather", "geoskip describe data/weather --json | jq '.indexes[].index'", panel="Look")
+@command(
+    "geoskip describe data/weather", "geoskip describe data/weather --json | jq '.indexes[].index'", panel="Inspection"
+)
 def describe(path: Indexed, metadata: MetadataOptions, spark: SparkOptions, as_json: Json = False) -> None:
     """Show the indexes of a dataset's latest snapshot, and how many files have changed since."""
     from geoskip.errors import NotIndexedError
@@ -128,7 +130,7 @@ def changes_since(path: str, snapshot: Snapshot) -> dict[str, int] | None:
     return {"new or changed": len(match.unknown), "gone": gone}
 
 
-@command("geoskip history data/weather", "geoskip history data/weather --json", panel="Look")
+@command("geoskip history data/weather", "geoskip history data/weather --json", panel="Inspection")
 def history(
     path: Indexed,
     metadata: MetadataOptions,
@@ -161,7 +163,19 @@ def history(
         for row in operations:
             typer.echo(_entry_of(row))
         return
-    columns = ("began (UTC)", "verb", "state", "seconds", "who", "snapshot", "read", "added", "removed", "kept", "told")
+    columns = (
+        "began (UTC)",
+        "verb",
+        "state",
+        "seconds",
+        "who",
+        "snapshot",
+        "read",
+        "added",
+        "removed",
+        "kept",
+        "details",
+    )
     rows = [
         (
             row.began[:19].replace("T", " "), row.verb, row.state, row.seconds, row.who, row.snapshot, row.files_read,
@@ -188,7 +202,7 @@ def _entry_of(row: HistoryRow) -> str:
 @command(
     "geoskip statistics data/weather",
     "geoskip statistics data/weather --index 'minmax(temp)' --json",
-    panel="Look",
+    panel="Inspection",
 )
 def statistics(
     path: Indexed,

@@ -27,7 +27,7 @@ Where = Annotated[
     str, typer.Argument(metavar='"WHERE ..."', help="A condition in Spark's SQL. Without one all files are kept.")
 ]
 TimeZone = Annotated[
-    str | None, typer.Option(metavar="ZONE", help="Texts are read as instants in it, as Europe/Oslo, without Spark.")
+    str | None, typer.Option(metavar="ZONE", help="The time zone of texts that are read as instants, as Europe/Oslo.")
 ]
 
 

@@ -14,7 +14,7 @@ from geoskip.cli.output import Json, check_folder_of, show, show_activity, show_
 from geoskip.cli.query_commands import QUERY
 
 
-@command("geoskip layout data/weather", "geoskip layout data/weather lng lat --json", panel="Look")
+@command("geoskip layout data/weather", "geoskip layout data/weather lng lat --json", panel="Inspection")
 def layout(
     path: Dataset_,
     metadata: MetadataOptions,
@@ -27,7 +27,7 @@ def layout(
 ) -> None:
     """Show how well the files cluster some columns, and the files that points and ranges need."""
     spark.needed_for([path])
-    with spark.dataset([path], metadata, "layout needs Spark") as handle, show_activity("looking at the layout"):
+    with spark.dataset([path], metadata, "layout needs Spark") as handle, show_activity("measuring the layout"):
         found = handle.layout(*columns or ())
     if as_json:
         show_json(found.to_dict())
@@ -38,7 +38,7 @@ def layout(
 @command(
     "geoskip recommend data/weather \"temp > 30 AND city = 'Oslo'\" \"lat > 60\" --budget '1 MiB'",
     'geoskip recommend data/weather "SELECT max(temp) FROM parquet.`data/weather` WHERE day > 3" --json',
-    panel="Look",
+    panel="Inspection",
 )
 def recommend(
     path: Dataset_,
