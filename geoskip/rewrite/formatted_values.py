@@ -21,7 +21,7 @@ import datetime as dt
 import re
 from dataclasses import dataclass
 
-from geoskip.predicates import And, Call, Cast, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith
+from geoskip.predicates import And, Call, Cast, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith, transform
 from geoskip.registry.functions import CATALYST
 from geoskip.types import SqlType, sql_type
 
@@ -67,12 +67,9 @@ def rewrite(node: Predicate) -> Predicate | None:
             return _integer_prefix(number, text)
         case StartsWith(left, text) if (of := FormattedTime.of(left)) is not None:
             return of.starts_with(text)
-        case Comparison("=" | "<" | "<=" | ">" | ">=" as op, Cast(left, "date"), Literal(int(), "date") as day):
+        case Comparison(_, Cast(left, "date") as cast, Literal(_, "date")) | In(Cast(left, "date") as cast, _):
             if (of := FormattedTime.of(left)) is not None and (date := of.date()) is not None:
-                return of.in_known_years(Comparison(op, date, day))
-        case In(Cast(left, "date"), values) if all(isinstance(v.value, int) for v in values):
-            if (of := FormattedTime.of(left)) is not None and (date := of.date()) is not None:
-                return of.in_known_years(In(date, values))
+                return of.in_known_years(transform(node, lambda vertex: date if vertex == cast else vertex))
     return None
 
 
