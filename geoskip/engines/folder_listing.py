@@ -284,7 +284,8 @@ def list_files(root: str, below: str = "") -> FolderListing:
 def refuse_unlike(found: FolderListing, caller: str) -> FolderListing:
     """Return a listing; raise InvalidSpecificationError if the files have other rows than the table."""
     if found.unlike:
-        way = "by geoskip.scan_polars() or " if found.columns is not None else ""
+        by_polars = found.columns is not None and "AVRO" not in found.unlike
+        way = "by geoskip.scan_polars() or " if by_polars else ""
         raise InvalidSpecificationError(
             f"{caller} reads Parquet files, and {found.root} is a table of {table_format(found.root)} with "
             f"{found.unlike}, of which these are not the rows or columns; read it {way}through Spark, or rewrite its "

@@ -60,7 +60,8 @@ def open_table(root: str, below: str = "") -> Any:
 def plan_scan(found: FolderListing, skipped: Collection[str]) -> tuple[Any, list[Any]]:
     """The pyiceberg table of a listing, and its scan tasks for all files that are not skipped.
 
-    Raises InvalidSpecificationError for equality deletes, which pyiceberg does not apply.
+    Raises InvalidSpecificationError for equality deletes, which pyiceberg does not apply, and for files of Avro, which
+    it does not read.
     """
     place = metadata_file(found.root, found.below)
     try:
@@ -71,7 +72,13 @@ def plan_scan(found: FolderListing, skipped: Collection[str]) -> tuple[Any, list
             "Spark, or apply its deletes by CALL system.rewrite_data_files"
         ) from error
     heads, head = _heads(table, found.root), found.root.rstrip("/") + "/"
-    return table, [each for each in tasks if head + _relative(each.file.file_path, heads, found.root) not in skipped]
+    left = [each for each in tasks if head + _relative(each.file.file_path, heads, found.root) not in skipped]
+    if any(each.file.file_format.value == "AVRO" for each in left):
+        raise InvalidSpecificationError(
+            f"{found.root} is a table of Iceberg with files of Avro, which the package pyiceberg does not read; read "
+            "it through Spark"
+        )
+    return table, left
 
 
 @lru_cache(maxsize=2)

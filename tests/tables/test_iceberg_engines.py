@@ -175,6 +175,20 @@ def test_equality_deletes_are_refused(spark: Any, table: str) -> None:
         geoskip.scan_polars(place).collect()
 
 
+def test_files_of_avro_are_refused_unless_they_are_skipped(spark: Any, table: str) -> None:
+    spark.sql(f"CREATE TABLE {table} (n INT) USING iceberg")
+    for number, form in enumerate(("parquet", "avro")):
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.format.default' = '{form}')")
+        spark.sql(f"INSERT INTO {table} VALUES ({number})")
+    geoskip.dataset(spark, table=table).create_index(MinMax("n"))
+    place = place_of(spark, table)
+    assert geoskip.scan_polars(place, pl.col("n") == 0).collect().rows() == [(0,)]
+    with pytest.raises(InvalidSpecificationError, match="files of Avro, which the package pyiceberg does not read"):
+        geoskip.scan_polars(place, pl.col("n") >= 0).collect()
+    with pytest.raises(InvalidSpecificationError, match="of which these are not the rows or columns; read it through"):
+        geoskip.pyarrow_dataset(place)
+
+
 def test_columns_are_found_by_their_ids(spark: Any, table: str) -> None:
     make(spark, table)
     dataset = geoskip.dataset(spark, table=table)
