@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.metadata import is_unicode
 from geoskip.sources.listed_files import is_hidden, near_path
 from geoskip.stores.log_files import local_path
 
@@ -185,9 +186,9 @@ def list_folder(root: str, below: str = "") -> FolderListing:
         rows = list(_walk(start, f"{below.rstrip('/')}/" if below else ""))
     else:
         rows = [_row(below, os.stat(start))]
-    unnameable = tuple((row.path, row.size) for row in rows if not _is_unicode(row.path))
+    unnameable = tuple((row.path, row.size) for row in rows if not is_unicode(row.path))
     if unnameable:
-        rows = [row for row in rows if _is_unicode(row.path)]
+        rows = [row for row in rows if is_unicode(row.path)]
     rows.sort()
     path, size, mtime, changed, inode = zip(*rows, strict=True) if rows else ((), (), (), (), ())
     sizes = pa.array(size, pa.int64())
@@ -252,10 +253,6 @@ def _scan_folder(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_
             except FileNotFoundError:  # removed meanwhile, or a broken link
                 continue
     return folders, rows
-
-
-def _is_unicode(path: str) -> bool:
-    return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

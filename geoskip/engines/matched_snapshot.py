@@ -12,13 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from geoskip.engines.folder_listing import FOLDER, FolderListing, absolute_path, table_format
 from geoskip.errors import InvalidSpecificationError, MetadataError, NeedsSparkError
 from geoskip.lifecycle.log import reason_unreadable
-from geoskip.metadata import Snapshot
+from geoskip.metadata import Snapshot, match_files
 from geoskip.report import unindexed_at_last
 from geoskip.stores.base import Store
 from geoskip.stores.parquet import ParquetStore
@@ -131,22 +129,9 @@ class FileMatch:
 
     @classmethod
     def _compare(cls, snapshot: Snapshot, found: FolderListing) -> FileMatch:
-        rows = snapshot.files
-        rows.prefetch(("path", "size", "mtime", "etag"))
-        path = rows.column("path")
-        if path.equals(found.path):
-            where = pa.array(np.arange(len(path)), pa.int64())
-        else:
-            where = pc.index_in(path, value_set=found.path).cast(pa.int64())
-        same = pc.is_valid(where)
-        for name, listed_values, if_unknown in (
-            ("size", found.size, False),
-            ("mtime", found.mtime, False),
-            ("etag", found.etag, True),
-        ):
-            equal = pc.equal(rows.column(name).cast(listed_values.type), listed_values.take(where))
-            same = pc.and_(same, pc.fill_null(equal, if_unknown))
-        file = np.asarray(pc.if_else(same, where, -1))
+        listed = {"path": found.path, "size": found.size, "mtime": found.mtime, "etag": found.etag}
+        snapshot.files.prefetch(listed)
+        file = np.asarray(match_files(snapshot.files.column, listed).fill_null(-1))
         unknown = np.ones(len(found.path), dtype=bool)
         unknown[file[file >= 0]] = False
         return cls(file, np.flatnonzero(unknown), bool((file == np.arange(len(file))).all()))

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from geoskip.errors import ConflictError, NeedsSparkError, NotIndexedError
 from geoskip.lifecycle.log import now
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange
-from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table, conform
+from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table, conform, match_files
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Key = tuple[str, int, int]
@@ -163,11 +163,7 @@ class SnapshotDiff:
         """
         listing = data.listing()
         files = snapshot.files
-        where = pc.index_in(files.column("path"), value_set=listing.path)
-        same = pc.is_valid(where)
-        for name, values in (("size", listing.size), ("mtime", listing.mtime)):
-            same = pc.and_(same, pc.fill_null(pc.equal(files.column(name), values.take(where)), False))
-        is_fresh = np.array(same.to_numpy(zero_copy_only=False), dtype=bool)
+        is_fresh = np.array(match_files(files.column, listing._asdict()).is_valid(), dtype=bool)
         tagged = np.flatnonzero(is_fresh & files.column("etag").is_valid().to_numpy(zero_copy_only=False))
         if closely and len(tagged):
             rows = pa.array(tagged)

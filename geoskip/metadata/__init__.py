@@ -49,6 +49,8 @@ from geoskip.metadata.file_table import (
     build_table,
     conform,
     files_schema,
+    is_unicode,
+    match_files,
 )
 
 __all__ = [
@@ -70,6 +72,8 @@ __all__ = [
     "conform",
     "empty_snapshot",
     "files_schema",
+    "is_unicode",
+    "match_files",
     "unread_reason",
 ]
 

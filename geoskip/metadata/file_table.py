@@ -328,9 +328,8 @@ class Snapshot:
     files: FileMetadata
 
     def __repr__(self) -> str:
-        header = self.header
-        names = ", ".join(entry.name for entry in header.entries) or "no index"
-        return f"<snapshot {header.number} of {header.root}: {names}; {header.files:,} files>"
+        names = ", ".join(entry.name for entry in self.header.entries) or "no index"
+        return f"<snapshot {self.header.number} of {self.header.root}: {names}; {self.header.files:,} files>"
 
     @property
     def indexes(self) -> tuple[Index, ...]:
@@ -371,7 +370,7 @@ def build_table(entries: Sequence[IndexEntry], rows: Iterable[FileRow]) -> pa.Ta
     A summary that does not fit its index's type becomes null, so that its file is always read. Paths that are not valid
     Unicode are left out; Spark cannot read these either.
     """
-    files = list({row.path: row for row in rows if _is_unicode(row.path)}.values())
+    files = list({row.path: row for row in rows if is_unicode(row.path)}.values())
     columns = [pa.array([file[i] for file in files], type=f.type) for i, f in enumerate(BASE_SCHEMA)]
     columns += [_summaries(entry, files) for entry in entries]
     return pa.Table.from_arrays(columns, schema=files_schema(entries))
@@ -396,12 +395,24 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def _is_unicode(path: str) -> bool:
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+def is_unicode(path: str) -> bool:
+    """Test whether a path, as Python decodes it from the bytes of a file system, is valid Unicode."""
+    return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)
+
+
+def match_files(column: Callable[[str], pa.Array], others: Mapping[str, pa.Array]) -> pa.Array:
+    """Find for each file the number of the other one with its path, size and time; null if there is none.
+
+    ``column`` returns a column of the files. Etags, null where unknown, are compared if the others have them.
+    """
+    path = column("path")
+    where = pa.array(np.arange(len(path))) if path.equals(others["path"]) else pc.index_in(path, others["path"])
+    same = pc.is_valid(where)
+    for name, if_unknown in (("size", False), ("mtime", False), ("etag", True)):
+        if (values := others.get(name)) is not None:
+            equal = pc.equal(column(name).cast(values.type), values.take(where))
+            same = pc.and_(same, pc.fill_null(equal, if_unknown))
+    return pc.if_else(same, where, None).cast(pa.int64())
 
 
 def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
@@ -412,14 +423,9 @@ def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
     """
     old, new = old.combine_chunks(), new.combine_chunks()
     rebuilt = set(new.schema.names)
-    where = pc.index_in(new["path"], value_set=one_chunk(old["path"]))
-    same = pc.is_valid(where)
-    for name, if_unknown in (("size", False), ("mtime", False), ("etag", True)):  # etags are optional
-        same = pc.and_(same, pc.fill_null(pc.equal(new[name], old[name].take(where)), if_unknown))
-    matched = pc.if_else(same, where, pa.scalar(None, pa.int32()))
+    matched = match_files(lambda name: one_chunk(new[name]), {name: one_chunk(old[name]) for name in BASE_SCHEMA.names})
     only_old = old.filter(pc.invert(pc.is_in(old["path"], value_set=one_chunk(new["path"]))))
-    upper: dict[str, Any] = {}
-    lower: dict[str, Any] = {}
+    upper, lower = dict[str, Any](), dict[str, Any]()
     for column in [*old.schema, *(f for f in new.schema if f.name not in old.schema.names)]:
         name = column.name
         if name in ("rows", "etag"):
@@ -428,8 +434,7 @@ def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
             upper[name] = new[name] if name in rebuilt else old[name].take(matched)
         known = name in BASE_SCHEMA.names or name not in rebuilt
         lower[name] = only_old[name] if known else pa.nulls(only_old.num_rows, new.schema.field(name).type)
-    fields = {f.name: f for f in [*old.schema, *new.schema, *BASE_SCHEMA]}
-    schema = pa.schema(list(fields.values()))
+    schema = pa.schema({f.name: f for f in [*old.schema, *new.schema, *BASE_SCHEMA]}.values())
     return pa.concat_tables([conform(pa.table(part), schema) for part in (upper, lower)]).combine_chunks()
 
 
@@ -439,11 +444,6 @@ def conform(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> p
     ``rows`` is the number of rows, needed for a table without columns.
     """
     rows = table.num_rows if rows is None else rows
-    columns = []
-    for column in schema:
-        if column.name in table.schema.names:
-            values = table[column.name]
-            columns.append(values if values.type == column.type else values.cast(column.type))
-        else:
-            columns.append(pa.nulls(rows, column.type))
+    names = table.schema.names
+    columns = [table[f.name].cast(f.type) if f.name in names else pa.nulls(rows, f.type) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)

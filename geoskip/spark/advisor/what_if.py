@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,8 @@ from geoskip.advisor.query_estimates import QueryEstimate, WhatIf, wide_interval
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.layout.specification import Layout
-from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot
+from geoskip.lifecycle.refresh import Listing
+from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot, match_files
 from geoskip.report import count_of
 from geoskip.sources.bound_indexes import indexes_of
 from geoskip.sources.dependencies import reason_unusable
@@ -70,17 +70,11 @@ class QueriedFiles:
         usable
             Bound indexes of the snapshot.
         """
-        uris, sizes, times, _ = self.state.files.columns
-        kept = np.ones(len(uris), dtype=bool)
-        if not usable or not scan.condition:
-            return kept
-        paths, size, time = (snapshot.files.column(name) for name in ("path", "size", "mtime"))
-        head = self.state.relation.root.rstrip("/") + "/"
-        named = pc.if_else(pc.match_substring(paths, ":/"), paths, pc.binary_join_element_wise(head, paths, ""))
-        row = pc.index_in(uris, value_set=named)
-        same = pc.and_(pc.equal(size.take(row), sizes), pc.equal(time.take(row), times))
-        known: Any = pc.fill_null(same, False).to_numpy(zero_copy_only=False).astype(bool)
-        kept[known] = scan.keep_mask(snapshot, usable)[pc.fill_null(row, 0).to_numpy()[known]]
+        listing = Listing.below(self.state.relation.root, *self.state.files.columns[:3])
+        kept = np.ones(len(listing.path), dtype=bool)
+        if usable and scan.condition:
+            numbers = match_files(snapshot.files.column, listing._asdict())
+            kept[numbers.drop_null()] = scan.keep_mask(snapshot, usable)[numbers.is_valid()]
         return kept
 
 
