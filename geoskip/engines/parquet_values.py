@@ -23,12 +23,19 @@ from geoskip.indexes.base import Index
 from geoskip.indexes.stored_bounds import sharing_results
 from geoskip.predicates import Call, Column, Literal, Predicate, walk
 from geoskip.registry.installed import offered_by_name
-from geoskip.sources.arrow_reader import FileResult, ValueGatherer, is_encrypted, is_signed, one_array, store_summaries
+from geoskip.sources.arrow_reader import (
+    FileResult,
+    ValueGatherer,
+    is_encrypted,
+    is_signed,
+    one_array,
+    read_tables,
+    store_summaries,
+)
 from geoskip.sources.column_names import matching_names, parts_of_name
 from geoskip.sources.footers import GREGORIAN, TIMES_AGREE, least_value
 from geoskip.types import SqlType, sql_type
 
-_ROWS_AT_ONCE = 1 << 20
 _READER = "arrow"
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"3.0.0")
 _LAST_TIME = 253_402_300_800 * 10**6
@@ -178,16 +185,7 @@ class _ExpressionValues:
         wanted = sorted(name for name in needed if name is not None)
         if any(a.startswith(f"{b}.") or b.startswith(f"{a}.") for a in self.schema.names for b in wanted):
             raise NeedsSpark("the name of one of its columns is the path of a nested field")
-        groups: list[int] = []
-        rows = 0
-        if not self.file.metadata.num_row_groups:
-            yield self.schema.empty_table().select(wanted)
-        for group in range(self.file.metadata.num_row_groups):
-            groups.append(group)
-            rows += self.file.metadata.row_group(group).num_rows
-            if rows >= _ROWS_AT_ONCE or group == self.file.metadata.num_row_groups - 1:
-                yield self.file.read_row_groups(groups, columns=wanted, use_threads=False)
-                groups, rows = [], 0
+        return read_tables(self.file, wanted)
 
     def _top(self, name: str) -> str | None:
         found = matching_names(name, self.schema.names, case_sensitive=self.case_sensitive)

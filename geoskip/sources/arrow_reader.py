@@ -283,7 +283,7 @@ def _read_columns(file: pq.ParquetFile, plans: Sequence[IndexPlan], layout: Sche
     kinds = {names[name]: kind for plan in plans for name, kind in plan.columns}
     numbers = [tuple(wanted.index(names[name]) for name, _ in plan.columns) for plan in plans]
     gatherer = ValueGatherer([(plan.index, number) for plan, number in zip(plans, numbers, strict=True)])
-    for table in _tables(file, wanted):
+    for table in read_tables(file, wanted):
         columns = [table[name] for name in wanted]
         for name, column in zip(wanted, columns, strict=True):
             if kinds[name] in ("date", "timestamp", "timestamp_ntz") and may_be_julian(
@@ -294,7 +294,7 @@ def _read_columns(file: pq.ParquetFile, plans: Sequence[IndexPlan], layout: Sche
     return gatherer
 
 
-def _tables(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.Table]:
+def read_tables(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.Table]:
     """Tables of several row groups each, as large as Arrow reads efficiently at once."""
     if not file.metadata.num_row_groups:
         yield file.schema_arrow.empty_table().select(wanted)
