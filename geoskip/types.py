@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+DAY = 86_400_000_000
+"""Microseconds of a day."""
 _INTEGRAL = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _RANKS = {kind: rank for rank, kind in enumerate((*_INTEGRAL, "float", "double"), 1)}
 _PLAIN = ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")

@@ -23,13 +23,12 @@ from collections.abc import Callable
 from geoskip.bounds.time_zones import OF_ONE_LENGTH, has_fixed_zone
 from geoskip.predicates import Call, Literal
 from geoskip.registry import declare
-from geoskip.types import sql_type
+from geoskip.types import DAY, sql_type
 from udf_mappings import catalyst
 
 Direction = str | Callable[[Call], str | None]
 
 RISES = "increasing"
-_DAY = 86_400_000_000
 
 
 def direction_by_sign(call: Call) -> str | None:
@@ -113,7 +112,7 @@ def direction_of_interval_sum(call: Call) -> str | None:
     """
     match call.args:
         case (_, Literal(int() as micros, kind)) if sql_type(kind).kind == "interval second":
-            return RISES if in_fixed_zone(call) or abs(micros) < _DAY else None
+            return RISES if in_fixed_zone(call) or abs(micros) < DAY else None
     return None
 
 

@@ -31,7 +31,6 @@ from geoskip.predicates import Literal, Predicate
 from geoskip.types import SqlType, sql_type
 
 ALL_INTEGERS = sql_type("bigint").values
-MICROSECONDS_PER_DAY = 86_400_000_000
 _OPERATIONS: dict[str, Any] = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}
 _SAFE = 2.0**63 - 2.0**12
 _ROUNDINGS = 1e-15

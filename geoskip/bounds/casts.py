@@ -25,17 +25,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.bounds.arithmetic import MICROSECONDS_PER_DAY, affine, fit, of_kind
+from geoskip.bounds.arithmetic import affine, fit, of_kind
 from geoskip.bounds.interval import ByteStrings, Interval
 from geoskip.evaluation.values import FIRST, LAST
-from geoskip.types import sql_type
+from geoskip.types import DAY, sql_type
 
 _DATE = re.compile(rb"(\d{4})-(?:(\d\d)-(\d\d)?)?")
 _LONGEST = len("2024-04-10T")
 _FORM = re.compile(r"yyyy([-/._ ]?)MM([-/._ ]?)dd((?:[^A-Za-z']|'[^']*'|[HhKkmsSaXxZVzO])*)")
 """Formats that begin with a date, perhaps followed by a time of day and a zone."""
 _ZONE = re.compile("[XxZVzO]")
-_PER_DAY = {"date": 1, "timestamp": MICROSECONDS_PER_DAY, "timestamp_ntz": MICROSECONDS_PER_DAY, "bigint": 86_400}
+_PER_DAY = {"date": 1, "timestamp": DAY, "timestamp_ntz": DAY, "bigint": 86_400}
 """Units of the results in a day, by type; ``bigint`` is for seconds."""
 _WIDEST_OFFSET = 18
 """Hours of the offset of a zone."""
@@ -56,7 +56,7 @@ def numpy_cast(source: str | None, target: str) -> Callable[..., Interval] | Non
         return lambda interval: _round_reals(interval, target)
     match source, target:
         case ("date", "timestamp_ntz"):
-            return lambda days: affine(of_kind(days, "date"), MICROSECONDS_PER_DAY, kind="timestamp_ntz")
+            return lambda days: affine(of_kind(days, "date"), DAY, kind="timestamp_ntz")
         case ("timestamp_ntz", "date"):
             return _whole_days
         case ("string", "date" | "timestamp" | "timestamp_ntz"):
@@ -78,7 +78,7 @@ def _whole_days(interval: Interval) -> Interval:
     """Return the dates of timestamps without a zone."""
     of_kind(interval, "timestamp_ntz")
     keep = interval.keys().unknown | (interval.low > interval.high)
-    low, high = (np.where(keep, end, end // MICROSECONDS_PER_DAY) for end in (interval.low, interval.high))
+    low, high = (np.where(keep, end, end // DAY) for end in (interval.low, interval.high))
     return Interval("date", low, high)
 
 

@@ -40,13 +40,14 @@ from geoskip.evaluation import clocks_of
 from geoskip.evaluation.values import FIRST, LAST, ZoneTransitions
 from geoskip.predicates import Call, Cast, Literal
 from geoskip.registry.functions import CATALYST
+from geoskip.types import DAY
 
 NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
 _FIXED = re.compile(r"(UTC|GMT|Z|Etc/UTC|(UTC|GMT)?[+-]\d\d?(:\d\d)?)$")
-_HOUR, _DAY = 3_600_000_000, 86_400_000_000
-_FAR = 4 * _DAY
+_HOUR = 3_600_000_000
+_FAR = 4 * DAY
 _TRUNCATES = CATALYST + "TruncTimestamp"
-_UNITS = {"minute": 60_000_000, "hour": _HOUR, "day": _DAY, "dd": _DAY}
+_UNITS = {"minute": 60_000_000, "hour": _HOUR, "day": DAY, "dd": DAY}
 _BY_THE_DAY = ("week", "month", "mon", "mm", "quarter", "year", "yyyy", "yy")
 
 _FROM_UTC, _TO_UTC = CATALYST + "FromUTCTimestamp", CATALYST + "ToUTCTimestamp"

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from geoskip.bounds.arithmetic import (
-    MICROSECONDS_PER_DAY,
     absolute,
     affine,
     clamp,
@@ -51,7 +50,7 @@ from geoskip.evaluation.values import LAST
 from geoskip.predicates import Call, Cast, Literal, Predicate
 from geoskip.registry import current
 from geoskip.registry.functions import catalyst_class
-from geoskip.types import SqlType, sql_type
+from geoskip.types import DAY, SqlType, sql_type
 
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
@@ -433,7 +432,7 @@ TRANSFER: dict[str, Rule] = {
     "WeekOfYear": _of_date(in_week_year, 1, 53),
     "DayOfWeek": _of_date(equal_periods(7, shift=4, first=1), 1, 7),  # Sunday is 1, and 1970 began on a Thursday
     "WeekDay": _of_date(equal_periods(7, shift=3), 0, 6),  # Monday is 0
-    "Hour": _of_time(MICROSECONDS_PER_DAY, _HOUR),
+    "Hour": _of_time(DAY, _HOUR),
     "Minute": _of_time(_HOUR, _MINUTE),
     "Second": _of_time(_MINUTE, _SECOND),
 }

@@ -20,9 +20,8 @@ import numpy as np
 
 from geoskip.bounds.sort_keys import nearest_real
 from geoskip.predicates import FALSE, TRUE, And, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
-from geoskip.types import SqlType, sql_type
+from geoskip.types import DAY, SqlType, sql_type
 
-_DAY = 86_400_000_000
 _EXACT = 2**53
 """Integers up to here are exact as 64-bit floats."""
 _LAST_NANOSECOND = (2**63 - 1) // 1000
@@ -163,7 +162,7 @@ def _interval(kind: SqlType, constant: Constant, engine: Engine) -> tuple[Fracti
             unit, (least, most) = engine.units, (constant.ends[0], constant.ends[-1])
             if unit > 1:
                 least, most = Fraction(math.floor(least / unit) * unit), Fraction(math.ceil(most / unit) * unit)
-            return (least / _DAY, most / _DAY) if kind.kind == "date" else (least, most)
+            return (least / DAY, most / DAY) if kind.kind == "date" else (least, most)
     return None
 
 

@@ -33,7 +33,7 @@ from geoskip.engines.constant_bounds import (
     is_nan,
     outside,
 )
-from geoskip.engines.time_texts import DAY, instant_of, starts
+from geoskip.engines.time_texts import instant_of, starts
 from geoskip.errors import UnknownColumnError
 from geoskip.predicates import (
     FALSE,
@@ -53,7 +53,7 @@ from geoskip.predicates import (
     columns_of,
 )
 from geoskip.sources.column_names import quote_if_needed
-from geoskip.types import SqlType, sql_type
+from geoskip.types import DAY, SqlType, sql_type
 
 
 @dataclass(frozen=True)

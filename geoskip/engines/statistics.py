@@ -60,7 +60,7 @@ from geoskip.metadata import IndexEntry, Snapshot, unread_reason
 from geoskip.sources.listed_files import absolute_uri
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
-from geoskip.types import sql_type
+from geoskip.types import DAY, sql_type
 
 VERSION = 1
 SCHEMA = pa.schema(
@@ -96,7 +96,6 @@ SCHEMA = pa.schema(
     ]
 )
 """The columns of the table, version 1."""
-_DAY = 86_400_000_000
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970."""
 
@@ -252,7 +251,7 @@ def _bound(bound: pa.Array, kind: str, end: str) -> Columns:
         numbers = round_outwards(bound, up=end == "max")
         found[f"{end}_number"] = pa.array(numbers, mask=np.asarray(bound.is_null()))
     elif pa.types.is_date(bound.type) or pa.types.is_timestamp(bound.type):
-        micros = pc.multiply(bound.cast(pa.int32()).cast(pa.int64()), _DAY) if pa.types.is_date(bound.type) else bound
+        micros = pc.multiply(bound.cast(pa.int32()).cast(pa.int64()), DAY) if pa.types.is_date(bound.type) else bound
         micros = micros.cast(pa.int64())
         shown = pc.and_(pc.greater_equal(micros, _FIRST), pc.less_equal(micros, _LAST))
         found[f"{end}_time"] = pc.if_else(shown, micros, pa.scalar(None, pa.int64())).cast(pa.timestamp("us"))

@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-DAY = 86_400_000_000
+from geoskip.types import DAY
+
 _EPOCH = datetime(1970, 1, 1)
 _FORM = re.compile(r"\d{4}-\d\d-\d\d(?P<clock>[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d(:\d\d)?)?)?", re.ASCII)
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}

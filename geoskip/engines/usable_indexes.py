@@ -35,6 +35,7 @@ from geoskip.registry import current
 from geoskip.rules import name_of
 from geoskip.sources.column_names import parts_of_name
 from geoskip.sources.dependencies import DEFAULT_OF, ID_OF, reason_elsewhere
+from geoskip.sources.footers import GREGORIAN, TIMES_AGREE
 from geoskip.sources.settings import SETTINGS_OF
 from geoskip.types import sql_type
 
@@ -51,8 +52,8 @@ READ_ALIKE = {
     "spark.sql.parquet.datetimeRebaseModeInRead": ("corrected", "exception"),
 }
 """Values of Spark's settings with which it reads the same values as other readers."""
-_FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz": -2_208_988_800_000_000}
-"""The first values (1582-10-15 and 1900-01-01) on which Spark's two calendars agree in every zone."""
+_FIRST = {"date": GREGORIAN, "timestamp": TIMES_AGREE, "timestamp_ntz": TIMES_AGREE}
+"""The first values on which Spark's two calendars agree in every zone."""
 
 
 def reason_unusable(found: FolderListing, header: Header, entry: IndexEntry, named: Predicate) -> str | None:

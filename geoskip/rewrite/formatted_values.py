@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from geoskip.predicates import And, Call, Cast, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith, transform
 from geoskip.registry.functions import CATALYST
-from geoskip.types import SqlType, sql_type
+from geoskip.types import DAY, SqlType, sql_type
 
 _NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,18})")
 _TIME = re.compile(
@@ -37,7 +37,6 @@ _FORMS = re.compile(r"yyyy(?:[-/. ]?MM(?:[-/. ]?dd(?:[-/. ]?HH(?:[:. ]?mm(?:[:. 
 _EPOCH = dt.datetime(1970, 1, 1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _UNITS = (("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
-_DAY = 86_400_000_000
 _FIRST, _LAST = (dt.datetime(1901, 1, 1) - _EPOCH) // _MICROSECOND, (dt.datetime(9999, 12, 31) - _EPOCH) // _MICROSECOND
 
 
@@ -159,7 +158,7 @@ class FormattedTime:
 
     @property
     def _unit(self) -> int:
-        return _DAY if self.shown.type == "date" else 1
+        return DAY if self.shown.type == "date" else 1
 
     def date(self) -> Predicate | None:
         """The date that a cast of the text returns; None if the text is not that of a date or a time."""
@@ -223,7 +222,7 @@ class FormattedTime:
         return self.in_known_years(Comparison(op, self.shown, self._literal(micros)))
 
     def _literal(self, micros: int) -> Literal:
-        return Literal(micros // _DAY, "date") if self._unit == _DAY else Literal(micros, "timestamp_ntz")
+        return Literal(micros // DAY, "date") if self._unit == DAY else Literal(micros, "timestamp_ntz")
 
     def in_known_years(self, condition: Predicate) -> Predicate:
         """The condition, or an unknown one for years whose texts are not known."""
@@ -257,5 +256,5 @@ def stretch_of(text: str) -> tuple[int, int] | None:
     except (ValueError, OverflowError):
         return None
     start = (first - _EPOCH) // _MICROSECOND + int(part.ljust(6, "0"))
-    length = 10 ** (6 - len(part)) if part else next((n for name, n in reversed(_UNITS) if found[name]), _DAY)
+    length = 10 ** (6 - len(part)) if part else next((n for name, n in reversed(_UNITS) if found[name]), DAY)
     return start, start + length

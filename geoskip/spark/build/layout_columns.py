@@ -23,8 +23,8 @@ from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout
 from geoskip.spark.analysis import columns_for, select_texts
 from geoskip.spark.build.spark_reader import arrow_columns
+from geoskip.types import DAY
 
-_DAY = 86_400_000_000
 _LONG_DIGITS = 18
 
 
@@ -158,10 +158,10 @@ def _whole(column: Column, kind: T.DataType) -> Column | None:
         case T.TimestampType():
             return F.unix_micros(column)
         case T.TimestampNTZType():
-            return F.unix_date(column.cast("date")) * F.lit(_DAY) + _micros_of_day(column)
+            return F.unix_date(column.cast("date")) * F.lit(DAY) + _micros_of_day(column)
         case T.DayTimeIntervalType():
             whole = column.cast("interval day to second")
-            return F.date_part(F.lit("DAY"), whole) * F.lit(_DAY) + _micros_of_day(whole)
+            return F.date_part(F.lit("DAY"), whole) * F.lit(DAY) + _micros_of_day(whole)
         case T.YearMonthIntervalType():
             whole = column.cast("interval year to month")
             return F.date_part(F.lit("YEAR"), whole) * F.lit(12) + F.date_part(F.lit("MONTH"), whole)

@@ -57,6 +57,7 @@ from geoskip.spark.build.spark_jobs import (
 )
 from geoskip.spark.session import java
 from geoskip.stores.log_files import local_path
+from geoskip.types import DAY
 
 _FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20
@@ -66,7 +67,7 @@ _SCHEMA = "payload binary"
 _THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
 _BAD = "_geoskip_bad"
 """Column of malformed JSON records, or of marks on rows with old times, which builds read in addition to the others."""
-_AGREEING = TIMES_AGREE + 2 * 86_400 * 10**6
+_AGREEING = TIMES_AGREE + 2 * DAY
 """The microsecond from which times agree in both calendars, also after they were rebased in some zone."""
 
 

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 import geoskip
 from geoskip import predicates as p
 from geoskip.engines.sql_text import predicate_of_sql
-from geoskip.engines.time_texts import DAY, UNITS, instant_of, starts
+from geoskip.engines.time_texts import UNITS, instant_of, starts
 from geoskip.errors import UnknownColumnError
+from geoskip.types import DAY
 from tests.support.engine_rows import (
     COLUMNS,
     NAMES,
