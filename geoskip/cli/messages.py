@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
+from geoskip.statements.python_calls import INDEX_CALL
+
 _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"; or geoskip\.build\(path, \[MinMax\('column'\)\]\) without Spark", ""),
     (r"dataset\.create_index\(MinMax\('column'\)\)", "geoskip index PATH --minmax COLUMN"),
@@ -40,12 +42,6 @@ _COMMANDS: tuple[tuple[str, str], ...] = (
 """Python calls in messages, and their equivalents in the shell; the order matters."""
 
 
-_INDEX = re.compile(
-    r"\b(MinMax|GapList|ValueList|BloomFilter|Hybrid|Prefix|Suffix|Formatted|MetricDist|GeoBox)"
-    r"\(((?:[^()]|\([^()]*\))+)\)"
-)
-
-
 def in_commands(text: str) -> str:
     """Rewrite the Python calls in a message as commands and options of the shell.
 
@@ -58,7 +54,7 @@ def in_commands(text: str) -> str:
     """
     for call, command in _COMMANDS:
         text = re.sub(call, command, text)
-    return _INDEX.sub(_option, text.replace(".;", ";"))
+    return INDEX_CALL.sub(_option, text.replace(".;", ";"))
 
 
 def _option(found: re.Match[str]) -> str:

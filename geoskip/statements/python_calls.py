@@ -16,10 +16,11 @@ _STATEMENTS = (
     (r"repair\(\)", "REPAIR SKIPPING INDEX ON {}"),
 )
 """Python calls in messages, and the equivalent statements; the order matters."""
-_INDEX = re.compile(
+INDEX_CALL = re.compile(
     r"\b(MinMax|GapList|ValueList|BloomFilter|Hybrid|Prefix|Suffix|Formatted|MetricDist|GeoBox)"
     r"\(((?:[^()]|\([^()]*\))+)\)"
 )
+"""The specification of an index in Python: its class, and its arguments."""
 
 
 def in_statements(text: str, target: str = "...") -> str:
@@ -32,7 +33,7 @@ def in_statements(text: str, target: str = "...") -> str:
     """
     for call, statement in _STATEMENTS:
         text = re.sub(rf"(?:\bdataset\.|\b){call}", statement.replace("{}", target.replace("\\", r"\\")), text)
-    return _INDEX.sub(_item, text)
+    return INDEX_CALL.sub(_item, text)
 
 
 def _item(found: re.Match[str]) -> str:
