@@ -155,18 +155,6 @@ def test_each_index_knows_the_place_of_its_columns(spark: Any, tmp_path: Path, k
     assert same_as_off(lambda: read.where("b = 2")).files_kept == 1
 
 
-def test_rows_that_depend_on_the_columns_read_are_declined(spark: Any, tmp_path: Path) -> None:
-    for number, rows in enumerate(ROWS):
-        (tmp_path / f"{number}.csv").write_text(csv_text(rows))
-    with pytest.raises(InvalidSpecificationError, match="DROPMALFORMED"):
-        geoskip.dataset(spark, str(tmp_path), format="csv", schema=SCHEMA, mode="dropMalformed")
-    geoskip.dataset(spark, str(tmp_path), format="csv", schema=SCHEMA).create_index(MinMax("id"))
-    read = reader(spark, tmp_path, "csv", {"schema": SCHEMA, "mode": "DROPMALFORMED"})
-    report = same_as_off(lambda: read().where("id = 8"))
-    assert report.files_kept == 3
-    assert "depend on the columns" in str(report)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_the_column_of_corrupt_records_is_declined(spark: Any, tmp_path: Path, kind: str) -> None:
