@@ -140,6 +140,7 @@ def test_deletion_vectors(spark: Any, place: Path, kept: Kept) -> None:
     assert kept(f"SELECT * FROM {table} WHERE NOT (temp % 7 < 7)") == (0, 4)
     spark.sql(f"DELETE FROM {table} WHERE temp % 7 = 1")
     assert kept(f"SELECT * FROM {table} WHERE NOT (temp % 7 = 1)") == (4, 4)
+    assert kept(f"SELECT count(*) FROM (SELECT * FROM {table} LIMIT 3)")[1] == 4
 
 
 def test_partitions(spark: Any, place: Path, kept: Kept) -> None:

@@ -2,12 +2,14 @@ package geoskip;
 
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.delta.actions.AddFile;
 import org.apache.spark.sql.delta.files.TahoeFileIndex;
 import org.apache.spark.sql.delta.files.TahoeFileIndexWithSnapshotDescriptor;
@@ -71,7 +73,9 @@ public class DeltaFormat extends TableFormat {
             return directories;
         }
         FileIndex listed = index instanceof GeoskipDeltaFileIndex ? ((GeoskipDeltaFileIndex) index).prepared : index;
-        return ScalaInterop.list(listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$));
+        // without a filter, a scan prepared for a LIMIT would list no more files than its rows need
+        Seq every = ScalaInterop.seq(Collections.singletonList(Literal.TrueLiteral()));
+        return ScalaInterop.list(listed.listFiles((Seq) Nil$.MODULE$, every));
     }
 
     /** The files that Delta's own skipping keeps: pairs of a partition and its paths as in the log. */
