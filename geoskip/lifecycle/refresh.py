@@ -21,7 +21,7 @@ NotIndexedError if no index is in use any more (a transaction turns it into Conf
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -434,20 +434,16 @@ class RefreshPlan:
         }
 
 
-def files_without_metadata(
-    snapshot: Snapshot | None, data: DatasetAccess, tried: Collection[Key] = (), *, closely: bool = True
-) -> list[Key]:
+def files_without_metadata(snapshot: Snapshot | None, data: DatasetAccess, *, closely: bool = True) -> list[Key]:
     """The current files without a row; empty without an index.
 
     Parameters
     ----------
     snapshot, data
         The latest snapshot, if any, and the dataset.
-    tried
-        Files that a build has tried without success, which are left out.
     closely
         As for :meth:`SnapshotDiff.of`.
     """
     if snapshot is None or not snapshot.header.entries:
         return []
-    return [key for key in SnapshotDiff.of(snapshot, data, closely=closely).stale if key not in tried]
+    return SnapshotDiff.of(snapshot, data, closely=closely).stale

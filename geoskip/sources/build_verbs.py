@@ -387,11 +387,11 @@ def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) 
 
     def remaining(snapshot: Snapshot | None) -> tuple[Sequence[IndexEntry], list[Key]]:
         entries = snapshot.header.entries if snapshot is not None else ()
-        return entries, files_without_metadata(snapshot, data, tried, closely=False)
+        return entries, files_without_metadata(snapshot, data, closely=False)
 
     for _ in range(_PASSES if committed is not None else 0):
         entries, left = with_latest(store, remaining)
-        missing = [key for key in left if key[0] not in data.built.excluded]
+        missing = [key for key in left if key not in tried and key[0] not in data.built.excluded]
         if not missing or data.changed_indexes(entries):
             return
         perform(store, Verb.REFRESH, RefreshPlan(data), parameters={"catches up": len(missing)}, by=by)
