@@ -31,8 +31,8 @@ from geoskip.errors import (
 )
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.lifecycle.log import latest
-from geoskip.lifecycle.refresh import BuildResult, Listing, change_of
-from geoskip.metadata import Header, IndexEntry, Snapshot
+from geoskip.lifecycle.refresh import BuildResult, Listing
+from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Column, walk
 from geoskip.registry.installed import load_mappings
 from geoskip.report import count_of
@@ -41,12 +41,11 @@ from geoskip.sources.bound_indexes import FileRelation, check_distinct, check_in
 from geoskip.sources.build_verbs import (
     MODES,
     BuildReport,
+    changes_of,
     check_protected,
-    check_same,
     create_indexes,
     refresh,
     report_on,
-    with_index,
 )
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.footers import IndexPlan
@@ -54,7 +53,7 @@ from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, absolute_uri, l
 from geoskip.sources.progress import delayed_progress
 from geoskip.sources.sampled_values import prepare_entries
 from geoskip.sources.settings import PARQUET, SETTINGS_OF
-from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
+from geoskip.sources.verification import VerifyResult, check_sample, verify_data
 from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
 from geoskip.stores.parquet import ParquetStore
@@ -216,17 +215,8 @@ class ParquetData:
 
     def changed_indexes(self, entries: Sequence[IndexEntry]) -> dict[str, str | NeedsSparkError]:
         """Indexes that would be built differently now, with the reason; for those that need Spark, the error."""
-        found = {entry.name: self._change(entry) for entry in entries}
-        return {name: why for name, why in found.items() if why is not None}
-
-    def _change(self, old: IndexEntry) -> str | NeedsSparkError | None:
-        try:
-            (new,) = self.bind([old.index])
-        except NeedsSparkError as error:
-            return error
-        except InvalidSpecificationError as error:
-            return str(error)
-        return change_of(old, new)
+        changes = zip(entries, changes_of(entries, self.bind), strict=True)
+        return {entry.name: why for entry, why in changes if why is not None}
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         """Collect the summaries of some files."""
@@ -385,15 +375,7 @@ def verify(
         For a wrong share, and for metadata of another dataset.
     """
     check_sample(sample)
-    data = ParquetData.of(path, store, metadata, threads)
-    data.store.reread()
-
-    def compare(snapshot: Snapshot) -> VerifyResult:
-        check_same(data, snapshot.header)
-        return compare_with_data(data, snapshot, sample)
-
-    with data.store.patiently():
-        return with_index(data, compare)
+    return verify_data(ParquetData.of(path, store, metadata, threads), sample)
 
 
 def reason_for_spark(path: Paths, store: Store, *, of_indexes: bool = True) -> str | None:

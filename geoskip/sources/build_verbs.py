@@ -24,7 +24,7 @@ from geoskip.errors import (
 from geoskip.indexes.base import Index
 from geoskip.layout.layout_report import layout_name, recorded_overlap
 from geoskip.lifecycle.log import latest
-from geoskip.lifecycle.refresh import DatasetAccess, Key, RefreshPlan, SnapshotDiff, files_without_metadata
+from geoskip.lifecycle.refresh import DatasetAccess, Key, RefreshPlan, SnapshotDiff, change_of, files_without_metadata
 from geoskip.lifecycle.transaction import perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
@@ -395,6 +395,23 @@ def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) 
         if not missing or data.changed_indexes(entries):
             return
         perform(store, Verb.REFRESH, RefreshPlan(data), parameters={"catches up": len(missing)}, by=by)
+
+
+def changes_of(
+    entries: Sequence[IndexEntry], bind: Callable[[Sequence[Index]], Sequence[IndexEntry]]
+) -> list[str | NeedsSparkError | None]:
+    """Per index, why a build would create another one now: None, the reason, or a NeedsSparkError.
+
+    ``bind`` binds indexes to the dataset's current expressions: all of them at once, or each alone if that fails.
+    """
+    if not entries:
+        return []
+    try:
+        return list(map(change_of, entries, bind([old.index for old in entries])))
+    except InvalidSpecificationError as error:
+        if len(entries) > 1:
+            return [why for old in entries for why in changes_of([old], bind)]
+        return [error if isinstance(error, NeedsSparkError) else str(error)]
 
 
 def check_unchanged(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:

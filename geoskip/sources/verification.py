@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.lifecycle.refresh import SnapshotDiff
-from geoskip.metadata import BASE_SCHEMA, Snapshot, build_table
+from geoskip.metadata import BASE_SCHEMA, Header, Snapshot, build_table
 from geoskip.report import count_of
-from geoskip.sources.build_verbs import BuildAccess
+from geoskip.sources.build_verbs import BuildAccess, check_same, with_index
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,25 @@ def check_sample(sample: float | None) -> None:
     """Raise InvalidSpecificationError unless it is a fraction of files, or None for all of them."""
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
         raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample!r}")
+
+
+def verify_data(
+    data: BuildAccess, sample: float | None, on_reading: Callable[[Header], None] = lambda header: None
+) -> VerifyResult:
+    """Compare summaries of all files, or of a sample, collected again, with the latest snapshot.
+
+    ``on_reading`` is called with the snapshot's header before files are read. Raises NotIndexedError without an index
+    in use, InvalidSpecificationError for metadata of another dataset.
+    """
+    data.store.reread()
+
+    def compare(snapshot: Snapshot) -> VerifyResult:
+        check_same(data, snapshot.header)
+        on_reading(snapshot.header)
+        return compare_with_data(data, snapshot, sample)
+
+    with data.store.patiently():
+        return with_index(data, compare)
 
 
 def compare_with_data(data: BuildAccess, snapshot: Snapshot, sample: float | None) -> VerifyResult:

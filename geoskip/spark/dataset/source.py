@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -30,10 +31,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
-from geoskip.lifecycle.refresh import BuildResult, Listing, change_of, means_the_same
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NeedsSparkError
+from geoskip.lifecycle.refresh import BuildResult, Listing, means_the_same
 from geoskip.metadata import Header, IndexEntry
 from geoskip.sources.bound_indexes import FileRelation
+from geoskip.sources.build_verbs import changes_of
 from geoskip.sources.built_rows import BuiltRows
 from geoskip.sources.listed_files import (
     UNNAMEABLE,
@@ -330,7 +332,7 @@ class SparkData:
         self.state = source.current_state() if state is None else state
         self.built = BuiltRows(excluded=dict.fromkeys(self.state.files.unnameable(), UNNAMEABLE))
         self._is_new = True
-        self._changed: dict[str, tuple[IndexEntry, str | None]] = {}
+        self._changed: dict[str, tuple[IndexEntry, str | NeedsSparkError | None]] = {}
 
     @property
     def store(self) -> Store:
@@ -404,22 +406,12 @@ class SparkData:
         listed = pc.is_in(pa.array(uris, pa.string()), value_set=self.state.files.columns[0])
         return pc.and_(seen, pc.or_(listed, pa.array([_is_gone(uri) for uri in uris], pa.bool_())))
 
-    def changed_indexes(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
+    def changed_indexes(self, entries: Sequence[IndexEntry]) -> dict[str, str | NeedsSparkError]:
         unknown = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]
-        for entry, why in zip(unknown, self._changes(unknown), strict=True):
-            self._changed[entry.name] = (entry, why)
+        changes = changes_of(unknown, partial(bind, self.state.frame, self.state.relation))
+        self._changed |= {entry.name: (entry, why) for entry, why in zip(unknown, changes, strict=True)}
         known = ((entry.name, self._changed[entry.name][1]) for entry in entries)
         return {name: why for name, why in known if why is not None}
-
-    def _changes(self, entries: Sequence[IndexEntry]) -> list[str | None]:
-        """For each index the reason why a build would now create a different one, or None."""
-        if not entries:
-            return []
-        try:
-            now = bind(self.state.frame, self.state.relation, [old.index for old in entries])
-        except InvalidSpecificationError as error:
-            return [str(error)] if len(entries) == 1 else [why for old in entries for why in self._changes([old])]
-        return list(map(change_of, entries, now))
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         built = build(self.state, entries, self.state.files.select(map(self._uri, paths)))

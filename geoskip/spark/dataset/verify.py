@@ -34,12 +34,11 @@ from geoskip.sources.build_verbs import (
     is_elsewhere,
     latest_with_index,
     require_index,
-    with_index,
     with_latest,
 )
 from geoskip.sources.dependencies import same_place
 from geoskip.sources.listed_files import reason_not_indexable
-from geoskip.sources.verification import VerifyResult, check_sample, compare_with_data
+from geoskip.sources.verification import VerifyResult, check_sample, verify_data
 from geoskip.spark.analysis import bind
 from geoskip.spark.dataset.create_refresh import ENGINE, create, report
 from geoskip.spark.dataset.source import DatasetSource, SparkData
@@ -52,16 +51,7 @@ def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
     """Compute summaries of some files again and compare them with the stored ones."""
     check_sample(sample)
     data = SparkData(source)
-    data.store.reread()
-    with data.store.patiently():
-        return with_index(data, lambda snapshot: _verify_snapshot(data, snapshot, sample))
-
-
-def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:
-    """Verify one snapshot; raises MetadataError if it is vacuumed meanwhile."""
-    check_same(data, snapshot.header)
-    data.use_settings_of(snapshot.header)
-    return compare_with_data(data, snapshot, sample)
+    return verify_data(data, sample, data.use_settings_of)
 
 
 def repair(source: DatasetSource) -> BuildReport:

@@ -148,16 +148,16 @@ def test_metadata_may_be_elsewhere_and_protected(data: Path) -> None:
 @pytest.mark.usefixtures("data")
 def test_verify_exits_with_three_where_a_summary_contradicts_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     printed("index", "data", "--minmax", "temp")
-    from geoskip.engines import build
+    from geoskip.sources import verification
 
-    real = build.compare_with_data
+    real = verification.compare_with_data
 
     def wrong(*args: Any) -> Any:
         from dataclasses import replace
 
         return replace(real(*args), differing={"1.parquet": ("minmax(temp)",)})
 
-    monkeypatch.setattr(build, "compare_with_data", wrong)
+    monkeypatch.setattr(verification, "compare_with_data", wrong)
     done = ran("verify", "data")
     assert done.exit_code == application.FAULT == 3
     assert "1.parquet: minmax(temp) differs" in done.stdout
