@@ -107,7 +107,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         why = str(error).strip().partition("\n")[0]
         return Scan("", "", 0, 0, 0, 0, 0.0, (f"its files can no longer be listed: {why}",))
     decided = summary.get("report") or {}
-    reasons = [summary["reason"]] if "reason" in summary else decided.get("reasons", ())
+    reasons = [summary["reason"]] if "reason" in summary else decided.get("reasons", [])
     remembered = bridge.recall_decision(decided["decision"]) if "decision" in decided else None
     return Scan(
         dataset=summary["root"],
@@ -117,7 +117,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         bytes_total=summary["bytes_total"],
         bytes_kept=summary["bytes_kept"],
         planning_seconds=summary.get("planning_seconds", 0.0),
-        noted=tuple(reasons),
+        noted=(*reasons, *([summary["awaited"]] if "awaited" in summary else [])),
         files_unindexed=summary.get("unknown", 0),
         files_audited=summary.get("audited", 0),
         lost=tuple(summary.get("lost", ())),

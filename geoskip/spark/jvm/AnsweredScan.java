@@ -1,13 +1,18 @@
 package geoskip;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.optimizer.ConstantFolding$;
+import org.apache.spark.sql.catalyst.optimizer.NormalizeNaNAndZero;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.util.TypeUtils$;
+import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.BinaryType;
 import org.slf4j.LoggerFactory;
+import scala.Option;
 import @Seq@;
 
 /**
@@ -17,6 +22,7 @@ import @Seq@;
  * answers to Parquet's reader, so that rows which fail such a filter are not needed.
  */
 class AnsweredScan {
+    private static final int MOST_KEYS = 10000; // of a join; of more, the least and the greatest are used
     private final GeoskipRule rule;
     private final LogicalRelation relation;
     private final List directories;
@@ -47,7 +53,7 @@ class AnsweredScan {
     }
 
     private static boolean isAnswerable(Expression condition) {
-        boolean found = condition instanceof ScalarSubquery
+        boolean found = condition instanceof ScalarSubquery || condition instanceof InSubqueryExec
                 || condition instanceof org.apache.spark.sql.execution.ScalarSubquery;
         if (!found && ScalaInterop.holdsPlan(condition)) {
             for (Expression child : ScalaInterop.list(condition.children())) {
@@ -72,7 +78,7 @@ class AnsweredScan {
                 return;
             }
             for (Expression member : ScalaInterop.members(first.conditions)) {
-                if (!isAnswerable(member)) {
+                if (!isAnswerable(member) && !(member instanceof InSubquery)) { // which has become a join
                     conditions.add(member);
                 }
             }
@@ -87,11 +93,34 @@ class AnsweredScan {
         }
     }
 
+    /** The condition that a key is among those of a join's other side; null if they are not known. */
+    private static Expression among(Expression filter) {
+        Option known = filter instanceof InSubqueryExec ? ((InSubqueryExec) filter).values() : Option.empty();
+        if (known.isEmpty()) {
+            return null;
+        }
+        Expression key = ((InSubqueryExec) filter).child();
+        while (key instanceof KnownFloatingPointNormalized || key instanceof NormalizeNaNAndZero) {
+            key = (Expression) key.children().head(); // whose values compare equally
+        }
+        Object[] values = (Object[]) known.get();
+        if (values.length <= MOST_KEYS) {
+            return new InSet(key, ScalaInterop.seq(Arrays.asList(values)).toSet());
+        }
+        values = Arrays.copyOf(values, values.length);
+        Arrays.sort(values, TypeUtils$.MODULE$.getInterpretedOrdering(key.dataType()));
+        return new And(new GreaterThanOrEqual(key, new Literal(values[0], key.dataType())),
+                new LessThanOrEqual(key, new Literal(values[values.length - 1], key.dataType())));
+    }
+
     /** A filter with the answers of its subqueries as constants; null if one is not known. */
     private Expression answered(Expression filter) {
         try {
             Expression known = (Expression) filter.transform(new Replacement() {
                 Object of(Object node) {
+                    if (node instanceof DynamicPruningExpression) {
+                        return among(((DynamicPruningExpression) node).child());
+                    }
                     Expression subquery = (Expression) node;
                     if (!(node instanceof org.apache.spark.sql.execution.ScalarSubquery)
                             || subquery.dataType() instanceof BinaryType) { // Spark's Bloom filters of joins

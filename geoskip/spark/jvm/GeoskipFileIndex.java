@@ -31,7 +31,9 @@ public class GeoskipFileIndex implements FileIndex {
     private long bytes = -1; // of the kept files; computed when needed
     private double share;
     private ReaderSettings settings; // when the decision was made; null if they need not be compared
-    private AnsweredScan unanswered; // null if no condition is over a scalar subquery, or a plan has listed the files
+    private AnsweredScan scan;
+    private boolean isOfJoin; // true if the keys of joins filter the scan
+    private boolean isUnanswered; // true if filters await answers, until a plan lists the files
 
     GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) {
         this.inner = inner;
@@ -48,10 +50,24 @@ public class GeoskipFileIndex implements FileIndex {
     void under(ReaderSettings settings) { this.settings = settings; }
 
     /** Decides again on the first run if conditions are over subqueries. */
-    void answeredBy(AnsweredScan scan) { unanswered = AnsweredScan.asks(decision.conditions) ? scan : null; }
+    void answeredBy(AnsweredScan scan) {
+        this.scan = scan;
+        isUnanswered = AnsweredScan.asks(decision.conditions);
+    }
+
+    /** Decides again on the first run, by filters over the keys of joins; false if this is so already. */
+    synchronized boolean awaitKeys() {
+        boolean isFirst = !isOfJoin;
+        isOfJoin = true;
+        isUnanswered = true;
+        return isFirst;
+    }
+
+    /** True before the keys of joins are known. */
+    synchronized boolean awaitsKeys() { return isOfJoin && isUnanswered; }
 
     /** True if skipped files can be compared with their fingerprints again, or files may be skipped on the first run. */
-    synchronized boolean isWatched() { return decision.watched || unanswered != null; }
+    synchronized boolean isWatched() { return decision.watched || isUnanswered; }
 
     /** The geoskip index of a file index, which may be wrapped by that of a table format; null for other indexes. */
     static GeoskipFileIndex of(FileIndex index) {
@@ -120,15 +136,15 @@ public class GeoskipFileIndex implements FileIndex {
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
         keepsAll();
         synchronized (this) {
-            unanswered = null; // plans that share this index must read the same files
+            isUnanswered = false; // plans that share this index must read the same files
         }
         return kept(partitionFilters, dataFilters);
     }
 
     /** Decides again, before a plan lists the files for its first run, by the answers of subqueries in its filters. */
     synchronized void decideAgain(Seq filters) {
-        if (unanswered != null) {
-            unanswered.decideAgain(decision, ScalaInterop.list(filters));
+        if (isUnanswered) {
+            scan.decideAgain(decision, ScalaInterop.list(filters));
         }
     }
 
@@ -209,7 +225,7 @@ class ReaderSettings {
 class WatchedScans extends SparkStrategy {
     private static final WatchedScans STRATEGY = new WatchedScans();
 
-    /** Adds the strategy after the session's extra strategies, unless it exists. */
+    /** Adds the strategy after the session's extra strategies, and the rule for joins, unless they exist. */
     static synchronized void install(SparkSession session) {
         ExperimentalMethods methods = session.experimental();
         List strategies = ScalaInterop.list(methods.extraStrategies());
@@ -218,6 +234,9 @@ class WatchedScans extends SparkStrategy {
         }
         strategies.add(STRATEGY);
         methods.extraStrategies_$eq(ScalaInterop.seq(strategies));
+        List rules = ScalaInterop.list(methods.extraOptimizations());
+        rules.add(DynamicFilePruning.RULE);
+        methods.extraOptimizations_$eq(ScalaInterop.seq(rules));
     }
 
     public Seq apply(LogicalPlan plan) {
@@ -228,13 +247,15 @@ class WatchedScans extends SparkStrategy {
         if (!(leaf instanceof LogicalRelation) || !isWatched(((LogicalRelation) leaf).relation())) {
             return (Seq) Nil$.MODULE$;
         }
+        final List added = new ArrayList();
         List planned = new ArrayList();
-        for (SparkPlan part : ScalaInterop.list(FileSourceStrategy$.MODULE$.apply(plan))) {
+        LogicalPlan other = DynamicFilePruning.without(plan, (LogicalRelation) leaf, added);
+        for (SparkPlan part : ScalaInterop.list(FileSourceStrategy$.MODULE$.apply(other))) {
             planned.add(part.transform(new Replacement() {
                 Object of(Object node) {
                     boolean watched = node.getClass() == FileSourceScanExec.class
                             && isWatched(((FileSourceScanExec) node).relation());
-                    return watched ? made(WatchedScan.FileSourceScanExec.class, (FileSourceScanExec) node) : null;
+                    return watched ? made(WatchedScan.FileSourceScanExec.class, (FileSourceScanExec) node, added) : null;
                 }
             }));
         }
@@ -249,10 +270,16 @@ class WatchedScans extends SparkStrategy {
         return index instanceof GeoskipFileIndex && ((GeoskipFileIndex) index).isWatched();
     }
 
-    /** A copy of a scan as an instance of another class; the scan itself if this fails. */
-    static FileSourceScanExec made(Class other, FileSourceScanExec scan) {
+    /** A copy of a scan as an instance of another class, with more filters; the scan itself if this fails. */
+    static FileSourceScanExec made(Class other, FileSourceScanExec scan, List filters) {
         try {
-            return (FileSourceScanExec) other.getConstructors()[0].newInstance(ScalaInterop.fields(scan));
+            Object[] fields = ScalaInterop.fields(scan);
+            if (!filters.isEmpty()) {
+                List all = ScalaInterop.list(scan.dataFilters());
+                all.addAll(filters);
+                fields[fields.length - 3] = ScalaInterop.seq(all);
+            }
+            return (FileSourceScanExec) other.getConstructors()[0].newInstance(fields);
         } catch (ReflectiveOperationException mismatch) {
             LoggerFactory.getLogger("geoskip").warn("geoskip cannot watch the files of a scan", mismatch);
             return scan;
@@ -312,7 +339,7 @@ public class WatchedScan {
         synchronized boolean hasReadMore() { return watch != null && watch.hasRead(); }
 
         /** Executors get a plain scan if a closure of Spark refers to it. */
-        Object writeReplace() { return WatchedScans.made(org.apache.spark.sql.execution.FileSourceScanExec.class, this); }
+        Object writeReplace() { return WatchedScans.made(org.apache.spark.sql.execution.FileSourceScanExec.class, this, new ArrayList()); }
     }
 }
 

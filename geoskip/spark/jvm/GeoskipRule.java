@@ -71,50 +71,65 @@ class ScanQuestion {
     }
 }
 
+/** A rule that leaves a plan as it was if it fails. */
+abstract class GuardedRule extends Rule {
+    private static final Logger LOG = LoggerFactory.getLogger("geoskip");
+
+    abstract LogicalPlan changed(LogicalPlan plan) throws Exception;
+
+    public org.apache.spark.sql.catalyst.trees.TreeNode apply(org.apache.spark.sql.catalyst.trees.TreeNode plan) {
+        try {
+            return changed((LogicalPlan) plan);
+        } catch (InterruptedException cancelled) {
+            Thread.currentThread().interrupt();
+        } catch (Exception failure) {
+            LOG.warn("geoskip left a query as it was", failure);
+        } catch (LinkageError failure) {
+            LOG.warn("geoskip does not fit this Spark", failure);
+        } catch (StackOverflowError deep) {
+            LOG.warn("geoskip left a query as it was: its plan is nested too deeply");
+        }
+        return plan;
+    }
+
+    /** True if the files of a session's queries are chosen, as by its user, and not while geoskip plans its own. */
+    static boolean isOn(SparkSession session) {
+        return PlannedScan.recording.get() == null && Geoskip.planning.get() == null && Geoskip.owns(session)
+                && SupportedRelations.enabled(session.sessionState().conf());
+    }
+}
+
 /** Removes the files that cannot match from the scans of a plan. */
-class GeoskipRule extends Rule {
+class GeoskipRule extends GuardedRule {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
     private final SparkSession session;
 
     GeoskipRule(SparkSession session) { this.session = session; }
 
     public org.apache.spark.sql.catalyst.trees.TreeNode apply(org.apache.spark.sql.catalyst.trees.TreeNode plan) {
-        SQLConf conf = session.sessionState().conf();
-        if (Geoskip.captured.get() != null) {
-            return capture((LogicalPlan) plan);
-        }
+        return Geoskip.captured.get() != null ? capture((LogicalPlan) plan) : super.apply(plan);
+    }
+
+    LogicalPlan changed(LogicalPlan plan) throws Exception {
         List recorded = (List) PlannedScan.recording.get();
         boolean isOfUser = recorded == null && Geoskip.planning.get() == null && Geoskip.owns(session);
-        try {
-            List logged = isOfUser ? WorkloadLog.recorded(conf) : null;
-            if (logged != null) {
-                rewrite((LogicalPlan) plan, locations((LogicalPlan) plan, false), new ArrayList(), new ArrayList(), logged);
-            }
-            if (recorded == null && !(isOfUser && SupportedRelations.enabled(conf) && concerns((LogicalPlan) plan))) {
-                return plan;
-            }
-            List originals = locations((LogicalPlan) plan, false); // before partition pruning replaces some of them
-            LogicalPlan pruned = (LogicalPlan) plan;
-            for (Object original : originals) {
-                if (original instanceof CatalogFileIndex) { // the rule is slow, and does not change other indexes
-                    pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply(pruned);
-                    break;
-                }
-            }
-            return rewrite(withSubqueries(pruned, recorded), originals, new ArrayList(), new ArrayList(), recorded);
-        } catch (InterruptedException cancelled) {
-            Thread.currentThread().interrupt();
-            return plan;
-        } catch (Exception failure) {
-            LOG.warn("geoskip left a query as it was", failure);
-            return plan;
-        } catch (LinkageError failure) {
-            LOG.warn("geoskip does not fit this Spark", failure);
-            return plan;
-        } catch (StackOverflowError deep) {
-            LOG.warn("geoskip left a query as it was: its plan is nested too deeply");
+        SQLConf conf = session.sessionState().conf();
+        List logged = isOfUser ? WorkloadLog.recorded(conf) : null;
+        if (logged != null) {
+            rewrite(plan, locations(plan, false), new ArrayList(), new ArrayList(), logged);
+        }
+        if (recorded == null && !(isOfUser && SupportedRelations.enabled(conf) && concerns(plan))) {
             return plan;
         }
+        List originals = locations(plan, false); // before partition pruning replaces some of them
+        LogicalPlan pruned = plan;
+        for (Object original : originals) {
+            if (original instanceof CatalogFileIndex) { // the rule is slow, and does not change other indexes
+                pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply(pruned);
+                break;
+            }
+        }
+        return rewrite(withSubqueries(pruned, recorded), originals, new ArrayList(), new ArrayList(), recorded);
     }
 
     /** Records the expressions of the topmost projection, over the columns of the relation below. */
@@ -277,7 +292,7 @@ class GeoskipRule extends Rule {
      * Conditions above a projection, expressed over the output of its child. Between two Python functions Spark converts
      * values only if a projection separates them, so that the result of one is then unknown to the other.
      */
-    private static List through(Project project, List conditions) {
+    static List through(Project project, List conditions) {
         final Map aliases = new HashMap();
         for (Object item : ScalaInterop.list(project.projectList())) {
             if (item instanceof Alias) {
@@ -322,6 +337,15 @@ class GeoskipRule extends Rule {
         index.answeredBy(scan);
         return (LogicalPlan) ScalaInterop.relocated(
                 relation, TableFormat.narrowed(index), table(relation.catalogTable(), index));
+    }
+
+    /** A relation whose files are only chosen when a plan is run; itself if geoskip leaves it alone. */
+    LogicalRelation undecided(LogicalRelation relation) throws Exception {
+        FileIndex location = ((HadoopFsRelation) relation.relation()).location();
+        boolean isPlain = TableFormat.of(location) == null && SupportedRelations.mayTouch(relation);
+        List datasets = isPlain ? indexed(location) : new ArrayList();
+        return datasets.isEmpty() ? relation
+                : (LogicalRelation) skip(relation, location, datasets, new ArrayList(), new ArrayList());
     }
 
     /** The decision on a scan of files. */

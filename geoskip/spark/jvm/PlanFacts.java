@@ -28,6 +28,7 @@ import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.sql.util.QueryExecutionListener;
+import @Seq@;
 
 /** Facts on the scans of an executed (or planned) query, and notes on its other leaves. */
 class PlanFacts {
@@ -35,6 +36,7 @@ class PlanFacts {
     final List notes = new ArrayList(); // reasons why leaves that are not scans of files were left alone
     private final List found = new ArrayList(); // of FileSourceScanExec, and of BatchScanExec of table formats
     private final List subqueries = new ArrayList();
+    private final List adaptive = new ArrayList(); // the plans that adaptive execution has changed
     private final HashSet met = new HashSet(); // ids of cached plans
     private final SparkSession session;
     private QueryExecution execution; // while facts are collected
@@ -60,15 +62,19 @@ class PlanFacts {
         } else {
             collect(execution.executedPlan());
         }
+        for (SparkPlan initial : adaptive) {
+            dropped(initial);
+        }
         this.execution = null;
         found.clear(); // plans refer to the data that they read, created and broadcast
         subqueries.clear();
+        adaptive.clear();
     }
 
     private void collect(SparkPlan plan) {
         if (plan instanceof AdaptiveSparkPlanExec) {
             collect(((AdaptiveSparkPlanExec) plan).executedPlan());
-            dropped(((AdaptiveSparkPlanExec) plan).initialPlan());
+            adaptive.add(((AdaptiveSparkPlanExec) plan).initialPlan());
         } else if (plan instanceof QueryStageExec) {
             collect(((QueryStageExec) plan).plan());
         } else if (plan instanceof CommandResultExec) {
@@ -91,12 +97,22 @@ class PlanFacts {
     /** Adds scans that adaptive execution removed from its plan, since they or the other side of a join were empty. */
     private void dropped(SparkPlan plan) {
         for (SparkPlan leaf : ScalaInterop.list(plan.collectLeaves())) {
-            if (leaf instanceof FileSourceScanExec && ScalaInterop.isNew(leaf, found)) {
+            if (leaf instanceof FileSourceScanExec && ScalaInterop.isNew(fixed((FileSourceScanExec) leaf), found)) {
                 scans.add(new ScanFacts((FileSourceScanExec) leaf, session).finished());
             } else if (leaf instanceof BatchScanExec && !isFound(((BatchScanExec) leaf).scan())) {
                 isOfTable((BatchScanExec) leaf);
             }
         }
+    }
+
+    /** A scan without filters over subqueries, which Spark plans anew when it changes a plan. */
+    private static FileSourceScanExec fixed(FileSourceScanExec scan) {
+        Object[] fields = ScalaInterop.fields(scan);
+        for (int i = 0; i < fields.length; i++) {
+            fields[i] = fields[i] == scan.partitionFilters() || fields[i] == scan.dataFilters()
+                    ? ScalaInterop.fixed((Seq) fields[i]) : fields[i];
+        }
+        return (FileSourceScanExec) scan.makeCopy(fields);
     }
 
     /** True if there is a node with this scan. Nodes are not compared, since storage-partitioned joins change them. */
@@ -111,7 +127,7 @@ class PlanFacts {
 
     private void leaf(SparkPlan plan) {
         if (plan instanceof FileSourceScanExec) {
-            found.add(plan);
+            found.add(fixed((FileSourceScanExec) plan));
             scans.add(new ScanFacts((FileSourceScanExec) plan, session));
         } else if (plan instanceof InMemoryTableScanExec) {
             SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();

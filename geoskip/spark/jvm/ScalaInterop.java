@@ -123,7 +123,7 @@ public class ScalaInterop {
     static Seq fixed(Seq filters) {
         List fixed = new ArrayList();
         for (Expression filter : list(filters)) {
-            if (!holdsPlan(filter)) {
+            if (!holdsPlan(filter) && !(filter instanceof DynamicPruning)) {
                 fixed.add(filter);
             }
         }

@@ -170,6 +170,9 @@ class ScanFacts {
             return json.with("reason", "a setting changed between its planning and its run: plan the query again");
         }
         decision.writeAudit(json);
+        if (index != null && index.awaitsKeys()) {
+            json.put("awaited", DynamicFilePruning.LATER);
+        }
         return json.with("planning_seconds", decision.planningNanos / 1e9).with("unknown", unknown())
                 .with("report", Json.raw(decision.reply));
     }

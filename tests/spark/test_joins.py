@@ -1,0 +1,181 @@
+"""Scans whose files are chosen by the keys of a broadcast join, which are known when a plan is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import BloomFilter, MinMax, ValueList
+from tests.conftest import executed_files, four_tens, same_as_off, without_pushdown
+from tests.spark.test_readers import settings
+
+
+@pytest.fixture(scope="module")
+def own(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A session with the view ``t`` over four files, and ``asked`` with NULL and the keys 21 to 24, in no files."""
+    place = four_tens(tmp_path_factory.mktemp("joined"))
+    session = spark.newSession()
+    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
+    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    session.range(21, 26).selectExpr("nullif(id, 25) k").createOrReplaceTempView("asked")
+    return session
+
+
+QUERIES = {
+    "SELECT * FROM t JOIN asked ON temp = k": 1,
+    "SELECT * FROM asked JOIN t ON k = temp AND id > 2": 1,
+    "SELECT * FROM t JOIN asked ON temp = k WHERE id > k - 1": 1,
+    "SELECT * FROM t WHERE temp IN (SELECT k FROM asked)": 1,
+    "SELECT * FROM t WHERE temp IN (SELECT k FROM asked) AND temp < 15": 0,
+    "SELECT * FROM t WHERE EXISTS (SELECT 1 FROM asked WHERE k - 20 = temp)": 1,
+    "SELECT * FROM t JOIN asked ON temp + 10 = k WHERE id >= 0": 1,
+    "SELECT * FROM t JOIN asked ON CAST(temp AS double) = k / 2": 1,
+    "SELECT w FROM (SELECT temp * 2 w FROM t) JOIN asked ON w = k": 1,
+    "SELECT * FROM t JOIN asked a ON temp = a.k JOIN (SELECT k + 1 j FROM asked) ON j = id": 1,
+    "SELECT * FROM t LEFT JOIN (SELECT k + 99 j FROM asked) ON j = id JOIN asked ON temp = k": 1,
+    "SELECT * FROM t WHERE temp IN (SELECT k FROM asked WHERE k > 99)": 0,
+    "SELECT * FROM t WHERE temp IN (SELECT max(k) FROM asked GROUP BY k % 2)": 1,
+    "SELECT * FROM t JOIN asked ON temp <=> k": 2,  # Spark compares coalesce(temp, 0)
+    "SELECT * FROM t JOIN asked ON id = k": 4,  # not indexed
+    "SELECT * FROM t JOIN asked ON temp > k": 4,
+    "SELECT * FROM t LEFT JOIN asked ON temp = k": 4,
+    "SELECT * FROM asked RIGHT JOIN t ON temp = k": 4,
+    "SELECT * FROM t FULL JOIN asked ON temp = k": 4,
+    "SELECT * FROM t LEFT ANTI JOIN asked ON temp = k": 4,
+    "SELECT * FROM t WHERE temp NOT IN (SELECT k FROM asked WHERE k > 0)": 4,
+    "SELECT * FROM t WHERE temp IN (SELECT k FROM asked) OR id = 1": 4,
+    "SELECT /*+ MERGE(t, asked) */ * FROM t JOIN asked ON temp = k": 4,
+    "SELECT * FROM t JOIN asked ON temp = k WHERE temp + rand(3) > 0": 1,
+    "SELECT * FROM (SELECT *, row_number() OVER (ORDER BY id) n FROM t) JOIN asked ON temp = k": 4,
+    "SELECT * FROM (SELECT temp + rand(3) * 0 w FROM t) JOIN asked ON w = k": 4,
+}
+
+
+KEYS = {
+    "integers": ("id", MinMax("key"), 1),
+    "decimals": ("CAST(id AS decimal(9, 2))", MinMax("key"), 1),
+    "decimals beyond 18 digits": ("CAST(id AS decimal(30, 2))", MinMax("key"), 1),
+    "doubles": ("IF(id = 25, 'NaN', CAST(id AS double) * 0.1)", MinMax("CAST(key AS double)"), 1),
+    "zeros": ("IF(id = 25, -0.0D, 0.5D + id)", MinMax("key"), 1),
+    "strings": ("format_string('%03d', id)", ValueList("key"), 1),
+    "dates": ("DATE'2024-01-01' + CAST(id AS int)", MinMax("key"), 1),
+    "times": ("timestamp_seconds(id * 86400)", MinMax("key"), 1),
+    "booleans": ("id > 24", ValueList("key"), 2),
+    "bytes": ("CAST(format_string('%03d', id) AS binary)", BloomFilter("key"), 1),
+    "structs": ("struct(id AS a, id + 1 AS b)", MinMax("key.a"), 1),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_of_every_type(spark: Any, tmp_path: Path, name: str) -> None:
+    text, index, expected = KEYS[name]
+    rows = spark.range(0, 40, 1, 4).selectExpr("id", f"{text} AS key")
+    rows.write.parquet(str(tmp_path / "data"))
+    geoskip.dataset(spark, str(tmp_path / "data")).create_index(index)
+    table = spark.read.parquet(str(tmp_path / "data"))
+    asked = table.where("id BETWEEN 25 AND 26").select("key").hint("broadcast")
+    with without_pushdown(spark):  # Parquet's reader loses -0.0 and NaN
+        report = same_as_off(lambda: table.join(asked, "key"))
+    assert report.scans[0].files_kept == expected, report
+    assert asked.count() == 2
+
+
+def test_of_many_keys_the_least_and_the_greatest_are_used(own: Any) -> None:
+    for first, last, step, expected in ((15, 40000, 1, 3), (15, 25, 1, 2), (-99999, 5, 1, 1), (5, 99999, 30, 2)):
+        asked = own.range(first, last, step).toDF("k")
+        report = same_as_off(
+            lambda asked=asked: own.table("t").join(asked.hint("broadcast"), own.table("t").temp == asked.k)
+        )
+        assert report.files_kept == expected, report
+
+
+def test_before_a_run_the_keys_are_not_there(own: Any) -> None:
+    frame = own.sql("SELECT * FROM t JOIN asked ON temp = k")
+    before = geoskip.explain(frame)
+    assert before.files_kept == 4
+    assert "the keys of a join are known when the query runs" in str(before.reasons)
+    frame = own.sql("SELECT pad FROM t WHERE temp IN (SELECT k FROM asked)")
+    assert "the keys of a join are known when the query runs" in str(geoskip.explain(frame).reasons)
+    frame.collect()
+    assert geoskip.report(frame).files_kept == geoskip.last_report(own).files_kept == 1
+    assert "temp IN (21, 22, 23, 24)" in str(geoskip.report(frame))
+    assert "when the query runs" not in str(geoskip.report(frame).reasons)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"spark.sql.autoBroadcastJoinThreshold": "-1"},
+        {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "false"},
+        {"spark.sql.exchange.reuse": "false"},
+        {"spark.geoskip.enabled": "false"},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_without_a_broadcast_all_files_are_read(own: Any, setting: dict[str, str], adaptive: str) -> None:
+    with settings(own, {**setting, "spark.sql.adaptive.enabled": adaptive}):
+        found = own.sql("SELECT temp FROM t JOIN asked ON temp = k ORDER BY temp")
+        assert [row.temp for row in found.collect()] == [21, 22, 23, 24]
+        assert executed_files(found) == 4
+
+
+def test_partitions_and_files_are_chosen_by_one_join(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(0, 80, 1, 4).selectExpr("id", "id % 2 AS part")
+    rows.write.partitionBy("part").parquet(str(tmp_path / "data"))
+    geoskip.dataset(spark, str(tmp_path / "data")).create_index(MinMax("id"))
+    table = spark.read.parquet(str(tmp_path / "data"))
+    asked = spark.createDataFrame([(3, 1, "a"), (45, 1, "a"), (46, 0, "b")], "k long, p long, name string")
+    asked.write.parquet(str(tmp_path / "asked"))
+    asked = spark.read.parquet(str(tmp_path / "asked")).where("name = 'a'")
+    report = same_as_off(lambda: table.join(asked, (table.id == asked.k) & (table.part == asked.p)))
+    assert next(scan.files_kept for scan in report.scans if scan.dataset.endswith("/data")) == 2, report
+
+
+def test_files_that_are_written_between_two_runs_are_read(spark: Any, tmp_path: Path) -> None:
+    place = four_tens(tmp_path)
+    geoskip.dataset(spark, str(place)).create_index(MinMax("temp"))
+    found = spark.read.parquet(str(place)).join(spark.range(33, 35).toDF("temp"), "temp").select("temp")
+    assert len(found.collect()) == 2
+    assert executed_files(found) == 1
+    rows = pq.read_table(place / "part-0.parquet")
+    pq.write_table(rows.set_column(0, "temp", pa.array([33] * 10)), place / "part-0.parquet")
+    assert len(found.collect()) == 12
+
+
+@pytest.mark.parametrize("query", [query for query, files in QUERIES.items() if files < 2])
+def test_files_are_skipped_without_adaptive_execution(own: Any, query: str) -> None:
+    with settings(own, {"spark.sql.adaptive.enabled": "false"}):
+        frame = own.sql(query)
+        frame.collect()
+        assert executed_files(frame) == QUERIES[query]
+
+
+def test_two_joins_of_one_table(own: Any) -> None:
+    query = "SELECT * FROM t x JOIN asked ON x.temp = k JOIN t y ON y.temp = k + 10"
+    report = same_as_off(lambda: own.sql(query))
+    assert [scan.files_kept for scan in report.scans] == [1, 4]  # y is broadcast
+    union = "SELECT * FROM t JOIN asked ON temp = k UNION ALL SELECT * FROM t JOIN asked ON temp = k - 20"
+    report = same_as_off(lambda: own.sql(union))
+    assert sorted(scan.files_kept for scan in report.scans) == [1, 1]
+
+
+def test_what_an_audit_reads_again_is_judged_by_the_keys(own: Any) -> None:
+    with settings(own, {"spark.geoskip.audit": "1.0"}):
+        frame = own.sql("SELECT * FROM t JOIN asked ON temp = k WHERE id >= 0")
+        assert len(frame.collect()) == 4
+        assert geoskip.wait_for_audits(own)
+        (scan,) = geoskip.last_report(own).scans
+    assert scan.files_audited == 3
+    assert not scan.lost
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_files_are_skipped_by_the_keys(own: Any, query: str) -> None:
+    report = same_as_off(lambda: own.sql(query))
+    assert [scan.files_kept for scan in report.scans] == [QUERIES[query]], report
