@@ -26,7 +26,7 @@ from geoskip.clauses import Clause, all_known, any_known
 from geoskip.evaluation.values import finite
 from geoskip.indexes.geobox.index import Earth, GeoBox, GeometryThroughIndex
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
-from geoskip.registry import Function, constant, denotes, maps
+from geoskip.registry import Function, constant, declare, denotes, maps
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
 
 SEDONA = "org.apache.spark.sql.sedona_sql.expressions."
@@ -444,3 +444,13 @@ for _name, _entry in FUNCTIONS.items():
     else:  # Spark folds Sedona's own functions; buffers of GEOS and JTS differ in the last digits
         for _function in functions(_name):
             constant(replace(_function, classes=()))(_evaluate(_entry))
+
+# ---- NULL
+
+STRICT = (
+    *("ST_Within", "ST_CoveredBy", "ST_Relate", "ST_DWithin"),
+    *("ST_Distance", "ST_DistanceSphere", "ST_DistanceSpheroid"),
+)
+"""Functions that are NULL if one of their arguments is, besides those of :data:`RELATIONS`."""
+for _function in functions(*RELATIONS, *STRICT):
+    declare(_function, null_in_null_out=True)

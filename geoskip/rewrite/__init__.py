@@ -122,8 +122,7 @@ def need_arguments(node: Predicate) -> Predicate | None:
             calls = [call]
         case _:
             return None
-    scope = current()
-    strict = [call for call in calls if (said := scope.properties_of(call)) is not None and said.null_in_null_out]
+    strict = [call for call in calls if _is_strict(call)]
     needed = tuple(Not(IsNull(x)) for call in strict for x in call.args if not isinstance(x, Literal))
     return And(needed) if needed else None
 
@@ -251,6 +250,8 @@ def fold_constants(
 ) -> Predicate:
     """Evaluate calls over literals, as declared by :func:`~geoskip.registry.constant`.
 
+    A function that is declared as null in, null out is NULL if one of its arguments is.
+
     Spark converts the arguments and results of Python functions: if the declared type is ``double``, 5 becomes NULL,
     and a ``date`` is passed as an object, not as a number of days. So calls of Python functions are not folded if an
     argument or the value would be converted.
@@ -270,6 +271,8 @@ def fold_constants(
 
     def fold(vertex: Predicate) -> Predicate:
         match vertex:
+            case Call(_, args) if any(isinstance(a, Literal) and a.value is None for a in args) and _is_strict(vertex):
+                return Literal(None, vertex.type)
             case Call(name, args) if args and all(isinstance(a, Literal) for a in args):
                 evaluate = scope.evaluator(vertex)
                 if evaluate is None:
@@ -295,6 +298,11 @@ def fold_constants(
         return vertex
 
     return transform(node, fold)
+
+
+def _is_strict(call: Call) -> bool:
+    said = current().properties_of(call)
+    return said is not None and bool(said.null_in_null_out)
 
 
 def _literal(value: Any, kind: str | None) -> Literal:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import BloomFilter, MinMax, ValueList
+from geoskip import BloomFilter, GeoBox, MinMax, ValueList
 from tests.conftest import executed_files, four_tens, same_as_off, without_pushdown
 from tests.spark.test_readers import settings
 
@@ -42,7 +42,20 @@ QUERIES = {
     "SELECT * FROM t WHERE temp IN (SELECT max(k) FROM asked GROUP BY k % 2)": 1,
     "SELECT * FROM t JOIN asked ON temp <=> k": 2,  # Spark compares coalesce(temp, 0)
     "SELECT * FROM t JOIN asked ON id = k": 4,  # not indexed
-    "SELECT * FROM t JOIN asked ON temp > k": 4,
+    "SELECT * FROM t JOIN asked ON temp > k + 5": 2,
+    "SELECT * FROM t JOIN asked ON temp BETWEEN k - 1 AND k + 6": 2,
+    "SELECT * FROM t, asked WHERE abs(temp - k) < 2": 1,
+    "SELECT * FROM t WHERE EXISTS (SELECT 1 FROM asked WHERE temp < k - 15 AND id > k - 25)": 1,
+    "SELECT * FROM asked LEFT JOIN t ON temp = k": 1,
+    "SELECT * FROM t RIGHT JOIN asked ON temp > k + 5 AND temp < 35": 2,
+    "SELECT * FROM asked LEFT ANTI JOIN t ON temp = k + 7": 2,
+    "SELECT * FROM asked LEFT SEMI JOIN t ON temp > k + 7": 2,
+    "SELECT * FROM t JOIN (SELECT * FROM asked WHERE k > 99) ON temp > k": 0,
+    "SELECT * FROM t JOIN (SELECT nullif(k, k) AS k FROM asked) ON temp > k": 0,
+    "SELECT * FROM t JOIN (SELECT explode(sequence(1, 501)) AS k) ON temp > k + 25": 4,  # too many rows
+    "SELECT * FROM t JOIN asked ON temp > k + 5 OR id = 3": 4,  # not indexed
+    "SELECT w FROM (SELECT temp * 2 w FROM t LIMIT 39) JOIN asked ON w > k": 4,
+    "SELECT * FROM t CROSS JOIN asked": 4,
     "SELECT * FROM t LEFT JOIN asked ON temp = k": 4,
     "SELECT * FROM asked RIGHT JOIN t ON temp = k": 4,
     "SELECT * FROM t FULL JOIN asked ON temp = k": 4,
@@ -179,3 +192,27 @@ def test_what_an_audit_reads_again_is_judged_by_the_keys(own: Any) -> None:
 def test_files_are_skipped_by_the_keys(own: Any, query: str) -> None:
     report = same_as_off(lambda: own.sql(query))
     assert [scan.files_kept for scan in report.scans] == [QUERIES[query]], report
+
+
+def test_a_spatial_join_with_functions_in_python(plain: Any, tmp_path: Path) -> None:
+    points = plain.range(0, 40, 1, 4).selectExpr("id", "id + 0.5 AS x", "id % 10 + 0.5 AS y")
+    points.write.parquet(str(tmp_path / "points"))
+    geoskip.dataset(plain, str(tmp_path / "points")).create_index(GeoBox("x", "y"))
+    plain.read.parquet(str(tmp_path / "points")).createOrReplaceTempView("points")
+    polygon = "POLYGON((3 3, 3 6, 6 6, 6 3, 3 3))"
+    zones = f"VALUES ('a', '{polygon}'), ('b', 'POINT(35.5 5.5)'), ('c', NULL) AS zones(name, wkt)"
+    for condition, expected in {
+        "ST_Contains(ST_GeomFromText(wkt), ST_Point(x, y))": 2,
+        "ST_Intersects(ST_GeomFromText(wkt), ST_Point(x, y))": 2,
+        "ST_Distance(ST_Point(x, y), ST_GeomFromText(wkt)) < 8": 4,
+        "NOT ST_Contains(ST_GeomFromText(wkt), ST_Point(x, y))": 4,
+        "ST_Contains(ST_GeomFromText(wkt), ST_Point(x, y)) AND name = 'b'": 1,
+    }.items():
+        report = same_as_off(lambda sql=f"SELECT id, name FROM points JOIN {zones} ON {condition}": plain.sql(sql))
+        assert report.files_kept == expected, report
+
+
+def test_a_filter_over_many_rows_is_not_reported_as_answered(own: Any) -> None:
+    frame = own.sql("SELECT * FROM t JOIN (SELECT explode(sequence(1, 501)) AS k) ON temp > k + 25")
+    frame.collect()
+    assert "the keys of a join" not in str(geoskip.report(frame).reasons)

@@ -28,6 +28,7 @@ class AnsweredScan {
     private final List directories;
     private final List datasets;
     private final List barriers;
+    private final List joined = new ArrayList(); // of JoinedRows
 
     AnsweredScan(GeoskipRule rule, LogicalRelation relation, List directories, List datasets, List barriers) {
         this.rule = rule;
@@ -35,6 +36,31 @@ class AnsweredScan {
         this.directories = directories;
         this.datasets = datasets;
         this.barriers = barriers;
+    }
+
+    /** Filters of joins as they are put into the plan. */
+    List planned(List filters) throws Exception {
+        List planned = new ArrayList();
+        for (Expression filter : filters) {
+            if (filter instanceof Exists) {
+                JoinedRows rows = new JoinedRows((Exists) filter);
+                joined.add(rows);
+                planned.add(rows.filter());
+            } else {
+                planned.add(filter);
+            }
+        }
+        return planned;
+    }
+
+    /** The join from whose other side a filter collects the rows, or null. */
+    JoinedRows joinedBy(Expression filter) {
+        for (JoinedRows rows : joined) {
+            if (rows.isFilter(filter)) {
+                return rows;
+            }
+        }
+        return null;
     }
 
     /** The decision by some conditions. */
@@ -78,7 +104,7 @@ class AnsweredScan {
                 return;
             }
             for (Expression member : ScalaInterop.members(first.conditions)) {
-                if (!isAnswerable(member) && !(member instanceof InSubquery)) { // which has become a join
+                if (!isAnswerable(member) && !(member instanceof InSubquery || member instanceof Exists)) { // which has become a join
                     conditions.add(member);
                 }
             }
@@ -116,7 +142,8 @@ class AnsweredScan {
     /** A filter with the answers of its subqueries as constants; null if one is not known. */
     private Expression answered(Expression filter) {
         try {
-            Expression known = (Expression) filter.transform(new Replacement() {
+            JoinedRows rows = joinedBy(filter);
+            Expression known = rows != null ? rows.answered(filter) : (Expression) filter.transform(new Replacement() {
                 Object of(Object node) {
                     if (node instanceof DynamicPruningExpression) {
                         return among(((DynamicPruningExpression) node).child());
@@ -129,7 +156,7 @@ class AnsweredScan {
                     return Literal$.MODULE$.create(subquery.eval(null), subquery.dataType());
                 }
             });
-            return ScalaInterop.holdsPlan(known) ? null
+            return known == null || ScalaInterop.holdsPlan(known) ? null
                     : ((Filter) ConstantFolding$.MODULE$.apply(new Filter(known, relation))).condition();
         } catch (IllegalArgumentException unfinished) {
             return null;

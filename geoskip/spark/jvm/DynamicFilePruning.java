@@ -20,12 +20,12 @@ import scala.Tuple8;
 import @Seq@;
 
 /**
- * Filters on the scans below a broadcast join, over the keys that are broadcast: Spark's dynamic partition pruning, for
- * files.
+ * Filters on the scans below a join with a small other side, by its rows, which are known when a plan is run.
  *
- * A row whose key is not among those of the other side has no partner in an inner or left semi join, so that it is not
- * needed. Spark plans these filters as it does for columns of partitions: the scan waits for the broadcast of the join,
- * and if there is none after all, the filter is TRUE. The keys are known when the scan lists its files: see AnsweredScan.
+ * A row without a partner is not needed in an inner join, on the side of a semi or outer join that is not preserved, and
+ * on the left of a semi join. If Spark broadcasts the other side by the keys of the join, the filter is that of dynamic
+ * partition pruning: the scan waits for the broadcast, and if there is none after all, the filter is TRUE. For other
+ * conditions, such as those of spatial joins, a subquery collects the rows. See AnsweredScan for what follows.
  */
 class DynamicFilePruning extends GuardedRule {
     static final DynamicFilePruning RULE = new DynamicFilePruning();
@@ -35,47 +35,67 @@ class DynamicFilePruning extends GuardedRule {
     LogicalPlan changed(LogicalPlan plan) throws Exception {
         boolean isOn = plan.containsPattern(TreePattern.JOIN()) && conf().dynamicPartitionPruningEnabled()
                 && conf().exchangeReuseEnabled() && isOn(SparkSession.active());
-        return isOn ? pruned(plan, new ArrayList()) : plan;
+        return isOn ? pruned(plan, new ArrayList(), new ArrayList()) : plan;
     }
 
-    /** A plan of which no row is needed that fails one of these filters. */
-    private LogicalPlan pruned(LogicalPlan plan, List filters) throws Exception {
+    /**
+     * A plan of which no row is needed that fails one of these filters, or one of the conditions, which its filters and
+     * those above it contain.
+     */
+    private LogicalPlan pruned(LogicalPlan plan, List filters, List conditions) throws Exception {
         if (filters.isEmpty() && !plan.containsPattern(TreePattern.JOIN())) {
             return plan;
         }
         if (plan instanceof LogicalRelation) {
             return filtered((LogicalRelation) plan, filters);
         }
-        List children = ScalaInterop.list(plan.children());
-        List below = new ArrayList(); // for each child, the filters on its rows
-        for (Object child : children) {
-            below.add(new ArrayList());
-        }
-        int broadcast = -1;
         if (plan instanceof Join) {
-            Join join = (Join) plan;
-            below.set(0, passesLeft(join.joinType()) ? over((LogicalPlan) join.left(), filters) : new ArrayList());
-            below.set(1, passesRight(join.joinType()) ? over((LogicalPlan) join.right(), filters) : new ArrayList());
-            broadcast = broadcast(join);
-        } else if (plan instanceof Filter) {
-            below.set(0, filters);
-        } else if (plan instanceof Project && ScalaInterop.deterministic(((Project) plan).projectList())) {
-            below.set(0, GeoskipRule.through((Project) plan, filters));
+            return joined((Join) plan, filters, conditions);
         }
+        List filtersBelow = new ArrayList();
+        List below = new ArrayList();
+        if (plan instanceof Filter) {
+            filtersBelow = filters;
+            below.addAll(conditions);
+            below.addAll(Decision.ownOf(Collections.singletonList(((Filter) plan).condition())));
+        } else if (GeoskipRule.computed(plan) != null && ScalaInterop.deterministic(plan.expressions())) {
+            filtersBelow = over((LogicalPlan) plan.children().head(), GeoskipRule.through(plan, filters));
+            below = GeoskipRule.through(plan, conditions);
+        }
+        List children = ScalaInterop.list(plan.children());
         boolean any = false;
-        if (broadcast >= 0) { // first, since the filters on the other side contain its plan
-            any = replace(children, broadcast, (List) below.get(broadcast));
-            ((List) below.get(1 - broadcast)).addAll(keys((Join) plan, broadcast, (LogicalPlan) children.get(broadcast)));
-        }
         for (int i = 0; i < children.size(); i++) {
-            any |= i != broadcast && replace(children, i, (List) below.get(i));
+            any |= replace(children, i, filtersBelow, below);
         }
         return any ? (LogicalPlan) plan.withNewChildren(ScalaInterop.seq(children)) : plan;
     }
 
-    private boolean replace(List plans, int at, List filters) throws Exception {
+    private LogicalPlan joined(Join join, List filters, List conditions) throws Exception {
+        JoinType type = join.joinType();
+        List sides = ScalaInterop.list(join.children());
+        List[] below = {
+            passesLeft(type) ? over((LogicalPlan) sides.get(0), filters) : new ArrayList(),
+            passesRight(type) ? over((LogicalPlan) sides.get(1), filters) : new ArrayList()
+        };
+        List met = ScalaInterop.members(ScalaInterop.list(join.condition().toList()));
+        met.addAll(type instanceof InnerLike ? conditions : new ArrayList());
+        List lasting = type instanceof InnerLike ? met : new ArrayList();
+        int small = small(join);
+        boolean any = false;
+        if (small >= 0) { // first, since the filters on the other side contain its plan
+            any = replace(sides, small, below[small], over((LogicalPlan) sides.get(small), lasting));
+            List added = byPartners(join, small, (LogicalPlan) sides.get(small), met);
+            below[1 - small].addAll(over((LogicalPlan) sides.get(1 - small), added));
+        }
+        for (int i = 0; i < 2; i++) {
+            any |= i != small && replace(sides, i, below[i], over((LogicalPlan) sides.get(i), lasting));
+        }
+        return any ? (LogicalPlan) join.withNewChildren(ScalaInterop.seq(sides)) : join;
+    }
+
+    private boolean replace(List plans, int at, List filters, List conditions) throws Exception {
         LogicalPlan plan = (LogicalPlan) plans.get(at);
-        plans.set(at, pruned(plan, filters));
+        plans.set(at, pruned(plan, filters, conditions));
         return plans.get(at) != plan;
     }
 
@@ -93,40 +113,57 @@ class DynamicFilePruning extends GuardedRule {
     private static List over(LogicalPlan plan, List filters) {
         List found = new ArrayList();
         for (Expression filter : filters) {
-            if (filter.references().subsetOf(plan.outputSet())) {
+            if (columns(filter).subsetOf(plan.outputSet())) {
                 found.add(filter);
             }
         }
         return found;
     }
 
-    /** The side that Spark broadcasts, 0 or 1, if rows of the other side without a partner are not needed; else -1. */
-    private int broadcast(Join join) {
+    /** The columns of the filtered side in a filter. */
+    private static AttributeSet columns(Expression filter) {
+        return filter instanceof Exists
+                ? ((Expression) ((Exists) filter).joinCond().head()).references().$minus$minus(
+                        ((LogicalPlan) ((Exists) filter).plan()).outputSet())
+                : filter.references();
+    }
+
+    /** The side, 0 or 1, of few rows, if rows of the other side without a partner are not needed; else -1. */
+    private int small(Join join) {
+        JoinType type = join.joinType();
         JoinHint hint = join.hint();
         boolean isLeftHinted = SELECTION.hintToBroadcastLeft(hint);
         boolean isRightHinted = SELECTION.hintToBroadcastRight(hint);
-        boolean isInner = join.joinType() instanceof InnerLike;
-        boolean left = isInner && (isLeftHinted
-                || !isRightHinted && !SELECTION.hintToNotBroadcastLeft(hint)
+        boolean isLeftSmall = (type instanceof InnerLike || type == LeftOuter$.MODULE$ || type == LeftSemi$.MODULE$
+                || type == LeftAnti$.MODULE$) && (isLeftHinted || !isRightHinted && !SELECTION.hintToNotBroadcastLeft(hint)
                 && SELECTION.canBroadcastBySize((LogicalPlan) join.left(), conf()));
-        boolean right = (isInner || join.joinType() == LeftSemi$.MODULE$) && (isRightHinted
-                || !isLeftHinted && !SELECTION.hintToNotBroadcastRight(hint)
+        boolean isRightSmall = (type instanceof InnerLike || type == RightOuter$.MODULE$ || type == LeftSemi$.MODULE$)
+                && (isRightHinted || !isLeftHinted && !SELECTION.hintToNotBroadcastRight(hint)
                 && SELECTION.canBroadcastBySize((LogicalPlan) join.right(), conf()));
-        boolean isLeftSmaller = left && right && ((LogicalPlan) join.left()).stats().sizeInBytes()
+        boolean isLeftSmaller = isLeftSmall && isRightSmall && ((LogicalPlan) join.left()).stats().sizeInBytes()
                 .$less(((LogicalPlan) join.right()).stats().sizeInBytes());
-        return right && !isLeftSmaller ? 1 : left ? 0 : -1;
+        return isRightSmall && !isLeftSmaller ? 1 : isLeftSmall ? 0 : -1;
     }
 
-    /** Filters on one side of a join by the keys of the plan that becomes its other side. */
-    private static List keys(Join join, int broadcast, LogicalPlan other) throws Exception {
-        List filters = new ArrayList();
-        Option found = ExtractEquiJoinKeys.unapply(join);
-        if (found.isEmpty()) {
-            return filters;
+    /** Filters on one side of a join by the rows of its small side, which becomes this plan. */
+    private static List byPartners(Join join, int small, LogicalPlan other, List conditions) throws Exception {
+        Option equalities = ExtractEquiJoinKeys.unapply(join);
+        boolean isSent = join.joinType() instanceof InnerLike || join.joinType() == LeftSemi$.MODULE$ && small == 1;
+        if (isSent && equalities.isDefined()) {
+            return byKeys((Tuple8) equalities.get(), small, other);
         }
-        Tuple8 parts = (Tuple8) found.get();
-        Seq sent = (Seq) (broadcast == 0 ? parts._2() : parts._3());
-        List keys = ScalaInterop.list((Seq) (broadcast == 0 ? parts._3() : parts._2()));
+        Expression all = null;
+        for (Expression condition : Decision.ownOf(conditions)) {
+            boolean isShared = !condition.references().intersect(other.outputSet()).isEmpty();
+            all = !isShared ? all : all == null ? condition : new And(all, condition);
+        }
+        return all == null ? new ArrayList() : Collections.singletonList(JoinedRows.partner(other, all));
+    }
+
+    private static List byKeys(Tuple8 equalities, int small, LogicalPlan other) throws Exception {
+        List filters = new ArrayList();
+        Seq sent = (Seq) (small == 0 ? equalities._2() : equalities._3());
+        List keys = ScalaInterop.list((Seq) (small == 0 ? equalities._3() : equalities._2()));
         for (int i = 0; i < keys.size(); i++) {
             Expression key = (Expression) keys.get(i);
             if (key.deterministic() && !key.references().isEmpty() && !ScalaInterop.holdsPlan(key)) {
@@ -158,7 +195,7 @@ class DynamicFilePruning extends GuardedRule {
         boolean isDecided = indexOf(relation) != null;
         LogicalRelation skipping = isDecided ? relation : new GeoskipRule(SparkSession.active()).undecided(relation);
         GeoskipFileIndex index = indexOf(skipping);
-        return index != null && index.awaitKeys() ? Decision.filtered(skipping, usable) : relation;
+        return index != null && index.awaitKeys() ? Decision.filtered(skipping, index.scan.planned(usable)) : relation;
     }
 
     private static GeoskipFileIndex indexOf(LogicalRelation relation) {
@@ -166,14 +203,16 @@ class DynamicFilePruning extends GuardedRule {
         return location instanceof GeoskipFileIndex ? (GeoskipFileIndex) location : null;
     }
 
-    /** True for such a filter over a relation; Spark's own ones only read columns of partitions. */
+    /** True for a filter that reads other columns than those of partitions, which Spark prunes itself. */
     private static boolean isOfFiles(Expression filter, LogicalRelation relation) {
-        if (!(filter instanceof DynamicPruningSubquery && relation.relation() instanceof HadoopFsRelation)) {
+        boolean isCalled = filter instanceof DynamicPruningSubquery // Spark would not call the function
+                && ((DynamicPruningSubquery) filter).pruningKey().containsPattern(TreePattern.PYTHON_UDF());
+        if (isCalled || !(relation.relation() instanceof HadoopFsRelation)) {
             return false;
         }
         List partitions = Arrays.asList(((HadoopFsRelation) relation.relation()).partitionSchema().fieldNames());
         boolean found = false;
-        for (Attribute column : ScalaInterop.list(filter.references().toSeq())) {
+        for (Attribute column : ScalaInterop.list(columns(filter).toSeq())) {
             if (column.metadata().contains("__metadata_col")) {
                 return false;
             }
@@ -184,7 +223,7 @@ class DynamicFilePruning extends GuardedRule {
 
     /** A plan of Spark's scan without these filters, which are added to a list. */
     static LogicalPlan without(LogicalPlan plan, final LogicalRelation relation, final List filters) {
-        return !plan.containsPattern(TreePattern.DYNAMIC_PRUNING_SUBQUERY()) ? plan : (LogicalPlan) plan.transformUp(new Replacement() {
+        return !plan.containsPattern(TreePattern.PLAN_EXPRESSION()) ? plan : (LogicalPlan) plan.transformUp(new Replacement() {
             Object of(Object node) {
                 return node instanceof Filter ? others((Filter) node, relation, filters) : null;
             }
@@ -196,7 +235,9 @@ class DynamicFilePruning extends GuardedRule {
         List others = new ArrayList();
         List members = ScalaInterop.members(Collections.singletonList(node.condition()));
         for (Expression member : members) {
-            (isOfFiles(member, relation) ? filters : others).add(member);
+            boolean isOwn = member instanceof DynamicPruningSubquery ? isOfFiles(member, relation)
+                    : indexOf(relation).scan.joinedBy(member) != null;
+            (isOwn ? filters : others).add(member);
         }
         LogicalPlan child = (LogicalPlan) node.child();
         return others.size() == members.size() ? null : Decision.filtered(child, others);

@@ -31,7 +31,7 @@ public class GeoskipFileIndex implements FileIndex {
     private long bytes = -1; // of the kept files; computed when needed
     private double share;
     private ReaderSettings settings; // when the decision was made; null if they need not be compared
-    private AnsweredScan scan;
+    AnsweredScan scan;
     private boolean isOfJoin; // true if the keys of joins filter the scan
     private boolean isUnanswered; // true if filters await answers, until a plan lists the files
 

@@ -288,17 +288,33 @@ class GeoskipRule extends GuardedRule {
         return any ? (LogicalPlan) plan.withNewChildren(ScalaInterop.seq(changed)) : plan;
     }
 
+    /** What a projection, or a node that calls Python functions, computes by the ids of the results; null for others. */
+    static Map computed(LogicalPlan plan) {
+        Map computed = new HashMap();
+        if (plan instanceof Project) {
+            for (Object item : ScalaInterop.list(((Project) plan).projectList())) {
+                if (item instanceof Alias) {
+                    computed.put(((Alias) item).exprId(), ((Alias) item).child());
+                }
+            }
+            return computed;
+        }
+        if (!(plan instanceof BaseEvalPython)) {
+            return null;
+        }
+        List results = ScalaInterop.list(((BaseEvalPython) plan).resultAttrs());
+        for (int i = 0; i < results.size(); i++) {
+            computed.put(((Attribute) results.get(i)).exprId(), ((BaseEvalPython) plan).udfs().apply(i));
+        }
+        return computed;
+    }
+
     /**
-     * Conditions above a projection, expressed over the output of its child. Between two Python functions Spark converts
+     * Conditions above such a node, expressed over the output of its child. Between two Python functions Spark converts
      * values only if a projection separates them, so that the result of one is then unknown to the other.
      */
-    static List through(Project project, List conditions) {
-        final Map aliases = new HashMap();
-        for (Object item : ScalaInterop.list(project.projectList())) {
-            if (item instanceof Alias) {
-                aliases.put(((Alias) item).exprId(), ((Alias) item).child());
-            }
-        }
+    static List through(LogicalPlan plan, List conditions) {
+        final Map aliases = computed(plan);
         List below = new ArrayList();
         for (Expression condition : conditions) {
             below.add(condition.transform(new Replacement() {

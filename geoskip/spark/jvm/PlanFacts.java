@@ -20,6 +20,7 @@ import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SubqueryAdaptiveBroadcastExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
@@ -84,7 +85,8 @@ class PlanFacts {
             for (SparkPlan subquery : ScalaInterop.list(plan.subqueries())) {
                 boolean isReused = subquery instanceof ReusedSubqueryExec; // in a filter and in the scan below it runs once
                 SparkPlan run = isReused ? ((ReusedSubqueryExec) subquery).child() : subquery;
-                if (ScalaInterop.isNew(run, subqueries)) {
+                boolean isOfJoin = run instanceof SubqueryAdaptiveBroadcastExec; // the plan of the join's other side
+                if (!isOfJoin && ScalaInterop.isNew(run, subqueries)) {
                     collect(run);
                 }
             }

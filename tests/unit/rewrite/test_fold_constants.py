@@ -14,7 +14,7 @@ from geoskip import predicates as p
 from geoskip.clauses import KEEP_ALL, KEEP_NONE
 from geoskip.indexes.minmax import MinMax
 from geoskip.planner import clause_for
-from geoskip.registry import constant, mappings
+from geoskip.registry import constant, declare, mappings
 from geoskip.rewrite import fold_constants
 
 A = p.Column("a", "int")
@@ -84,3 +84,15 @@ def test_a_constant_of_times_is_not_folded_for_python_gets_an_object(value: int,
         constant("shown")(str)
         time = p.Call("shown", (p.Literal(value, kind),), "python:mine.shown#1", (), "string")
         assert fold_constants(time) == time
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_strict_function_of_null_is_null(strict: bool) -> None:
+    with mappings():
+        declare("near", null_in_null_out=strict)
+        near = p.Call("near", (A, p.Literal(None, "int")), "python:mine.near#1", (), "boolean")
+        expected = KEEP_NONE if strict else KEEP_ALL
+        assert clause_for(near, [INDEX]) is expected
+        assert clause_for(p.Not(near), [INDEX]) is expected
+        either = p.Or((near, p.Comparison("=", A, p.Literal(5, "int"))))
+        assert str(clause_for(either, [INDEX])) == ("min(a) <= 5 <= max(a)" if strict else str(KEEP_ALL))

@@ -160,10 +160,10 @@ def test_what_is_less_than_the_geometry_does_not_speak_for_it(indexed, asked):
     assert GeoBox("g").bind((indexed,)).sees(asked) is None
 
 
-@pytest.mark.parametrize("flag", [Literal(None), LNG])
-def test_an_unknown_spheroid_flag_keeps(flag):
+@pytest.mark.parametrize(("flag", "expected"), [(LNG, True), (Literal(None), False)])
+def test_an_unknown_spheroid_flag_keeps_and_null_skips(flag, expected):
     node = catalyst("ST_DWithin", catalyst("ST_Point", LNG, LAT), Literal(shapely.Point(0, 0)), Literal(1.0), flag)
-    assert kept(node, PAIR, FAR) == [True]
+    assert kept(node, PAIR, FAR) == [expected]
 
 
 def test_the_fourth_argument_makes_metres_of_units():

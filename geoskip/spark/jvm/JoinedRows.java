@@ -1,0 +1,113 @@
+package geoskip;
+
+import java.lang.reflect.Constructor;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.CollectList;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Nil$;
+import @Seq@;
+
+/**
+ * A filter on one side of a join: rows without a partner among the rows of the other side are not needed.
+ *
+ * The rows of the other side are collected by a scalar subquery. Once they are known, the filter is a disjunction, of
+ * the join's condition with the values of each row.
+ */
+class JoinedRows {
+    static final int MOST = 500; // the rows of the other side; of more, none are used
+    private final Expression condition;
+    private final List columns = new ArrayList(); // of the other side, in the condition
+    private final ScalarSubquery subquery;
+
+    JoinedRows(Exists partner) throws Exception {
+        condition = (Expression) partner.joinCond().head();
+        LogicalPlan other = (LogicalPlan) partner.plan();
+        List fields = new ArrayList();
+        for (Attribute column : ScalaInterop.list(condition.references().toSeq())) {
+            if (other.outputSet().contains(column)) {
+                columns.add(column);
+                fields.add(new Literal(org.apache.spark.unsafe.types.UTF8String.fromString(column.name()),
+                        org.apache.spark.sql.types.DataTypes.StringType));
+                fields.add(column);
+            }
+        }
+        LogicalPlan few = (LogicalPlan) Limit$.MODULE$.apply(
+                Literal$.MODULE$.apply(MOST + 1), new Project(ScalaInterop.seq(columns), other));
+        Expression rows = new CollectList(new CreateNamedStruct(ScalaInterop.seq(fields))).toAggregateExpression();
+        Alias named = new Alias(
+                rows, "rows", NamedExpression$.MODULE$.newExprId(), (Seq) Nil$.MODULE$, Option.empty(), (Seq) Nil$.MODULE$);
+        subquery = (ScalarSubquery) made(ScalarSubquery.class,
+                made(Aggregate.class, Nil$.MODULE$, ScalaInterop.seq(Collections.singletonList(named)), few));
+    }
+
+    /** The condition that a row has a partner among those of a plan. */
+    static Exists partner(LogicalPlan other, Expression condition) throws Exception {
+        return (Exists) made(
+                Exists.class, other, Nil$.MODULE$, null, ScalaInterop.seq(Collections.singletonList(condition)));
+    }
+
+    /** A node of Spark from its first fields, with the defaults of other fields, whose number depends on the version. */
+    private static Object made(Class node, Object... first) throws Exception {
+        Constructor constructor = node.getConstructors()[0];
+        Class[] types = constructor.getParameterTypes();
+        Object[] fields = new Object[types.length];
+        for (int i = 0; i < types.length; i++) {
+            fields[i] = i < first.length && first[i] != null ? first[i]
+                    : types[i] == ExprId.class ? NamedExpression$.MODULE$.newExprId()
+                    : types[i] == Option.class ? Option.empty() : Nil$.MODULE$;
+        }
+        return constructor.newInstance(fields);
+    }
+
+    /** A filter that is always TRUE, over the subquery. */
+    Expression filter() { return new IsNotNull(subquery); }
+
+    /** True for that filter, or for the filter that Spark has planned from it. */
+    boolean isFilter(Expression filter) {
+        Expression child = filter instanceof IsNotNull ? ((IsNotNull) filter).child() : null;
+        return child instanceof PlanExpression && ((PlanExpression) child).exprId().equals(subquery.exprId());
+    }
+
+    /** The condition on a row, once Spark has collected the rows of the other side; null if there are too many. */
+    Expression answered(Expression filter) {
+        ArrayData rows = (ArrayData) ((IsNotNull) filter).child().eval(null);
+        List conditions = new ArrayList();
+        if (rows.numElements() > MOST) {
+            return null;
+        }
+        for (int i = 0; i < rows.numElements(); i++) {
+            conditions.add(with(rows.getStruct(i, columns.size())));
+        }
+        return conditions.isEmpty() ? Literal$.MODULE$.FalseLiteral() : anyOf(conditions);
+    }
+
+    private Expression with(final InternalRow row) {
+        return (Expression) condition.transform(new Replacement() {
+            Object of(Object node) {
+                for (int i = 0; node instanceof AttributeReference && i < columns.size(); i++) {
+                    Attribute column = (Attribute) columns.get(i);
+                    if (column.exprId().equals(((AttributeReference) node).exprId())) {
+                        Object value = row.isNullAt(i) ? null : row.get(i, column.dataType());
+                        return new Literal(value, column.dataType());
+                    }
+                }
+                return null;
+            }
+        });
+    }
+
+    /** A balanced tree, since deep ones cannot be transformed. */
+    private static Expression anyOf(List conditions) {
+        int count = conditions.size();
+        return count == 1 ? (Expression) conditions.get(0)
+                : new Or(anyOf(conditions.subList(0, count / 2)), anyOf(conditions.subList(count / 2, count)));
+    }
+}
