@@ -310,6 +310,21 @@ def test_files_that_arrive_meanwhile_are_read_in_a_second_pass(folder: Path, mon
     assert geoskip.build(folder, [MinMax("n")]).files == 3
 
 
+def test_a_file_that_changes_after_it_was_read_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, later = build_module.ParquetData.build, [pa.table({"n": [1000]})]
+
+    def meanwhile(*args: Any) -> Any:
+        built = build(*args)
+        if later:
+            pq.write_table(later.pop(), folder / "day=1/x.parquet")  # in place: the time of its folder stays
+        return built
+
+    geoskip.build(folder, [ValueList("n")])
+    monkeypatch.setattr(build_module.ParquetData, "build", meanwhile)
+    assert geoskip.build(folder, [MinMax("n")]).snapshot == 3
+    assert bounds(summaries(folder, MinMax("n"))["day=1/x.parquet"]) == (1000, 1000)
+
+
 def test_metadata_that_need_spark_are_not_refreshed(tmp_path: Path) -> None:
     changed = {"spark.sql.parquet.binaryAsString": "true"}
     tables = {"a.parquet": pa.table({"n": pa.array([1], pa.int32())})}
