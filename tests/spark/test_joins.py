@@ -54,6 +54,11 @@ QUERIES = {
     "SELECT * FROM t JOIN (SELECT nullif(k, k) AS k FROM asked) ON temp > k": 0,
     "SELECT * FROM t JOIN (SELECT explode(sequence(1, 501)) AS k) ON temp > k + 25": 4,  # too many rows
     "SELECT * FROM t JOIN asked ON temp > k + 5 OR id = 3": 4,  # not indexed
+    "SELECT * FROM t JOIN (SELECT * FROM asked LIMIT 3) ON temp > k + 5": 4,  # a second run may return others
+    "SELECT * FROM t JOIN (SELECT * FROM asked LIMIT 3) ON temp = k": 1,  # the rows of the join itself
+    "SELECT * FROM t JOIN (SELECT * FROM asked WHERE rand(3) < 0.9) ON temp > k + 5": 4,
+    "SELECT * FROM t JOIN (SELECT max(k) m FROM asked) ON temp > m + 5": 1,
+    "SELECT * FROM t JOIN (SELECT first(k) m FROM asked) ON temp > m + 5": 4,
     "SELECT w FROM (SELECT temp * 2 w FROM t LIMIT 39) JOIN asked ON w > k": 4,
     "SELECT * FROM t CROSS JOIN asked": 4,
     "SELECT * FROM t LEFT JOIN asked ON temp = k": 4,

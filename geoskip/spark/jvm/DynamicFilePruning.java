@@ -157,7 +157,7 @@ class DynamicFilePruning extends GuardedRule {
             boolean isShared = !condition.references().intersect(other.outputSet()).isEmpty();
             all = !isShared ? all : all == null ? condition : new And(all, condition);
         }
-        return all == null ? new ArrayList() : Collections.singletonList(JoinedRows.partner(other, all));
+        return all == null || !JoinedRows.isRepeatable(other) ? new ArrayList() : Collections.singletonList(JoinedRows.partner(other, all));
     }
 
     private static List byKeys(Tuple8 equalities, int small, LogicalPlan other) throws Exception {

@@ -6,11 +6,19 @@ import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.expressions.aggregate.CollectList;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Count;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.util.ArrayData;
-import org.apache.spark.sql.types.ArrayType;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.collection.immutable.Nil$;
 import @Seq@;
@@ -34,8 +42,7 @@ class JoinedRows {
         for (Attribute column : ScalaInterop.list(condition.references().toSeq())) {
             if (other.outputSet().contains(column)) {
                 columns.add(column);
-                fields.add(new Literal(org.apache.spark.unsafe.types.UTF8String.fromString(column.name()),
-                        org.apache.spark.sql.types.DataTypes.StringType));
+                fields.add(new Literal(UTF8String.fromString(column.name()), DataTypes.StringType));
                 fields.add(column);
             }
         }
@@ -52,6 +59,37 @@ class JoinedRows {
     static Exists partner(LogicalPlan other, Expression condition) throws Exception {
         return (Exists) made(
                 Exists.class, other, Nil$.MODULE$, null, ScalaInterop.seq(Collections.singletonList(condition)));
+    }
+
+    /**
+     * True if two runs of a plan return the same rows, by the contracts of Spark: the join and the subquery each run it.
+     * Not so for LIMIT, samples, windows and other aggregates, whose results depend on the order of the rows, and for
+     * sources that may change meanwhile.
+     */
+    static boolean isRepeatable(LogicalPlan plan) {
+        boolean isKnown = plan instanceof Project || plan instanceof Filter || plan instanceof Aggregate
+                || plan instanceof Join || plan instanceof Union || plan instanceof Generate || plan instanceof Sort
+                || plan instanceof BaseEvalPython || plan instanceof Range || plan instanceof LocalRelation
+                || plan instanceof OneRowRelation || plan instanceof InMemoryRelation
+                || plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation
+                || plan instanceof LogicalRDD && ((LogicalRDD) plan).rdd().outputDeterministicLevel().id() < 2;
+        List inner = ScalaInterop.list(plan.children());
+        inner.addAll(ScalaInterop.list(plan.subqueries()));
+        for (int i = 0; isKnown && i < inner.size(); i++) {
+            isKnown = isRepeatable((LogicalPlan) inner.get(i));
+        }
+        return isKnown && areRepeatable(ScalaInterop.list(plan.expressions()));
+    }
+
+    private static boolean areRepeatable(List expressions) {
+        for (Expression expression : expressions) {
+            boolean isOrdered = expression instanceof AggregateFunction
+                    && !(expression instanceof Min || expression instanceof Max || expression instanceof Count);
+            if (isOrdered || !expression.deterministic() || !areRepeatable(ScalaInterop.list(expression.children()))) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /** A node of Spark from its first fields, with the defaults of other fields, whose number depends on the version. */
