@@ -41,7 +41,7 @@ REASONS = {
     ],
     "SELECT * FROM t WHERE pad RLIKE 'x+' AND temp < 5": ["no index over rlike(pad, 'x+'): ValueList(\"pad\")"],
     "SELECT * FROM t a JOIN t b ON a.id = b.id WHERE a.temp > 25": [
-        "the keys of a join are known when the query runs: files are chosen by them then",
+        "the other side of a join is known when the query runs: files are chosen by it then",
         "only id IS NOT NULL reaches its files, which few files fail",
     ],
     "SELECT * FROM t WHERE temp + 1 > (SELECT min(id) FROM t WHERE temp > 35)": [

@@ -30,7 +30,7 @@ import @Seq@;
 class DynamicFilePruning extends GuardedRule {
     static final DynamicFilePruning RULE = new DynamicFilePruning();
     private static final PushDownLeftSemiAntiJoin$ SELECTION = PushDownLeftSemiAntiJoin$.MODULE$;
-    static final String LATER = "the keys of a join are known when the query runs: files are chosen by them then";
+    static final String LATER = "the other side of a join is known when the query runs: files are chosen by it then";
 
     LogicalPlan changed(LogicalPlan plan) throws Exception {
         boolean isOn = plan.containsPattern(TreePattern.JOIN()) && conf().dynamicPartitionPruningEnabled()
@@ -157,7 +157,8 @@ class DynamicFilePruning extends GuardedRule {
             boolean isShared = !condition.references().intersect(other.outputSet()).isEmpty();
             all = !isShared ? all : all == null ? condition : new And(all, condition);
         }
-        return all == null || !JoinedRows.isRepeatable(other) ? new ArrayList() : Collections.singletonList(JoinedRows.partner(other, all));
+        return all == null || !JoinedRows.isRepeatable(other) ? new ArrayList()
+                : Collections.singletonList(JoinedRows.partner(other, all));
     }
 
     private static List byKeys(Tuple8 equalities, int small, LogicalPlan other) throws Exception {
