@@ -125,7 +125,6 @@ def write(
     if layout is not None and not isinstance(layout, Layout):
         raise InvalidSpecificationError(f"write(layout=) takes a layout such as ZOrder('lng', 'lat'), got {layout!r}")
     indexes = indexes_of("write(indexes=)", indexes)
-    _check_indexes(frame, indexes)
     given, mode = mode, mode.lower() if isinstance(mode, str) else mode  # as Spark's writer reads it
     if mode not in _MODES:
         raise InvalidSpecificationError(f"write(mode=) takes {', '.join(map(repr, _MODES))}, got {given!r}")
@@ -135,6 +134,7 @@ def write(
     _check_option_names(writer_options)
     codec = _codec(frame, writer_options)
     partitions = _partitions(frame, partition_by)
+    _check_indexes(frame, indexes, partitions)
     place = os.fsdecode(path)
     folder = check_metadata_arguments("write", metadata, store, encryption)
     source = DatasetSource(spark, place, metadata=folder, given=store, encryption=encryption)
@@ -202,7 +202,7 @@ def write(
     return Dataset(source)
 
 
-def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
+def _check_indexes(frame: DataFrame, indexes: Sequence[Index], partitions: Sequence[str]) -> None:
     """Raise an error, before rows are written, if an index could not be built over them."""
     for index in indexes:
         texts = index.expressions()
@@ -210,6 +210,12 @@ def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
         names = ["geometry" if is_geometry_type(f.dataType) else f.dataType.simpleString() for f in fields]
         kinds = [arrow_type(field) for field in fields]
         index.metadata_type(*map(SourceColumn, texts, names, kinds))
+        try:
+            select_texts(frame.drop(*partitions), texts, index)
+        except InvalidSpecificationError:
+            raise InvalidSpecificationError(
+                f"{index} reads a partition column, {', '.join(partitions)}; queries on it skip without an index"
+            ) from None
 
 
 def _check_option_names(options: Mapping[str, Any]) -> None:
