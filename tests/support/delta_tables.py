@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 import geoskip
-from geoskip import MinMax
-from tests.conftest import rows_of
+from geoskip import MinMax, ValueList
+from tests.conftest import rows_of, same_as_off
 from tests.support.planting import Inverted, before
+
+ODD = ValueList("temp % 7")
+"""Values that Delta's own skipping knows nothing of: its minimum and maximum are those of columns."""
+Kept = Callable[..., tuple[int, int]]
 
 
 def delta_table(spark: Any, place: Path, *, partition: str = "", **properties: str) -> str:
@@ -56,3 +60,9 @@ def check_left_alone(spark: Any, read: Callable[[], list[Any]]) -> None:
     assert off
     scans = [scan for report in geoskip.reports(spark)[earlier:] for scan in report.scans]
     assert [scan for scan in scans if scan.files_kept < scan.files_total] == []
+
+
+def kept_files(spark: Any, query: str | Callable[[], Any], **arguments: Any) -> tuple[int, int]:
+    """Count a query's files read and all files, after checking its rows with geoskip on and off."""
+    report = same_as_off((lambda: spark.sql(query, **arguments)) if isinstance(query, str) else query)
+    return report.files_kept, report.files_total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,12 @@ import pytest
 
 import geoskip
 from geoskip import GeoBox, MinMax, ValueList
-from geoskip.engines.usable_indexes import reason_unusable_here
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.spark.dataset.source import SparkData
 from tests.conftest import rows_of, same_as_off
-from tests.support.delta_tables import check_left_alone, data_files, delta_table, lie, streamed
+from tests.support.delta_tables import ODD, Kept, check_left_alone, data_files, delta_table, kept_files, lie, streamed
 
 TEMPS = MinMax("temp")
-ODD = ValueList("temp % 7")
-"""Values that Delta's own skipping knows nothing of: its minimum and maximum are those of columns."""
 
 
 @pytest.fixture
@@ -29,18 +26,9 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
-Kept = Callable[..., tuple[int, int]]
-
-
 @pytest.fixture
 def kept(spark: Any) -> Kept:
-    """Files that a query reads, and all, its rows the same on and off."""
-
-    def read(query: str | Callable[[], Any], **arguments: Any) -> tuple[int, int]:
-        report = same_as_off((lambda: spark.sql(query, **arguments)) if isinstance(query, str) else query)
-        return report.files_kept, report.files_total
-
-    return read
+    return partial(kept_files, spark)
 
 
 def test_settings_that_change_between_planning_and_run(spark: Any, place: Path) -> None:
@@ -195,70 +183,6 @@ def test_a_subquery_and_a_view_used_twice(spark: Any, place: Path, kept: Kept) -
     assert min(scan.files_kept for scan in report.scans) <= 1
 
 
-@pytest.mark.parametrize("mode", ["name", "id"])
-def test_column_mapping(spark: Any, place: Path, kept: Kept, mode: str) -> None:
-    schema = "temp bigint, city string, at struct<lat: double, lng: double>"
-    spark.sql(
-        f"CREATE TABLE delta.`{place}` ({schema}) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}')"
-    )
-    table = f"delta.`{place}`"
-    rows = "id, concat('c', id div 10), named_struct('lat', id * 1D, 'lng', -id * 1D)"
-    spark.sql(f"INSERT INTO {table} SELECT {rows} FROM range(0, 40, 1, 4)")
-    dataset = geoskip.dataset(spark, place)
-    dataset.create_index(ODD, MinMax("city"), MinMax("at.lat"), ValueList("temp"))
-    found = f"SELECT * FROM {table} WHERE"
-    assert kept(f"{found} temp % 7 = 6 AND temp < 10") == (1, 4)
-    assert kept(f"{found} upper(city) = 'C2'")[1] == 4
-    assert kept(f"{found} at.lat * 2 > 75") == (1, 4)
-    header = dataset.store.load(dataset.store.latest()).header  # other engines go by the table's names
-    said = {reason_unusable_here(str(place), header, entry) for entry in header.entries}
-    assert len(said) == 1
-    assert "other names in the files" in str(said)
-    spark.sql(f"ALTER TABLE {table} RENAME COLUMN temp TO heat")
-    spark.sql(f"ALTER TABLE {table} RENAME COLUMN at.lat TO latitude")
-    assert kept(f"{found} heat % 7 = 6 AND heat < 10") == (1, 4)
-    assert kept(f"{found} at.latitude * 2 > 75") == (1, 4)
-    with pytest.raises(GeoskipError, match=r"cannot be resolved.*delete_index\('valuelist\(temp % 7\)'\)"):
-        dataset.create_index(ValueList("heat % 7"))
-    spark.sql(f"ALTER TABLE {table} ADD COLUMN (temp bigint, at.lat double)")  # others under the old names
-    assert kept(f"{found} temp % 7 = 9") == (4, 4)
-    assert kept(f"{found} temp % 7 IS NULL") == (4, 4)
-    assert kept(f"{found} at.lat IS NULL AND heat % 7 = 6 AND heat < 10") == (1, 4)
-    moved = "id, 'c9', named_struct('latitude', 1D, 'lng', 2D, 'lat', 99D), 41L"
-    spark.sql(f"INSERT INTO {table} SELECT {moved} FROM range(50, 51)")
-    assert kept(f"{found} temp % 7 = 6") == (5, 5)
-    assert kept(f"{found} at.lat * 2 > 75") == (5, 5)
-    with pytest.raises(InvalidSpecificationError, match=r"valuelist\(temp % 7\) .*\(it reads .* then, .* now"):
-        dataset.refresh_index()
-    dataset.delete_index(ODD)
-    dataset.create_index(ValueList("heat % 7"))
-    assert {str(index) for index in dataset.indexes} >= {"minmax(city)", "minmax(at.lat)", "valuelist(heat % 7)"}
-    assert kept(f"{found} heat % 7 = 1 AND heat > 45") == (1, 5)
-    assert kept(f"{found} at.latitude * 2 < 5") == (2, 5)
-    assert dataset.verify().ok
-    spark.sql(f"ALTER TABLE {table} DROP COLUMN city")
-    spark.sql(f"ALTER TABLE {table} ADD COLUMN (city string)")
-    assert kept(f"{found} coalesce(city, 'c7') = 'c7'") == (5, 5)
-
-
-def test_fields_in_arrays_are_not_used_once_their_names_differ(spark: Any, place: Path, kept: Kept) -> None:
-    table = f"delta.`{place}`"
-    spark.sql(f"CREATE TABLE {table} (a array<struct<x: bigint, y: bigint>>) USING delta")
-    spark.sql(f"INSERT INTO {table} SELECT array(named_struct('x', id, 'y', id)) FROM range(0, 40, 1, 4)")
-    geoskip.dataset(spark, place).create_index(ValueList("a[0].y"))
-    assert kept(f"SELECT * FROM {table} WHERE a[0].y IS NULL") == (0, 4)
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    assert kept(f"SELECT * FROM {table} WHERE a[0].y IS NULL") == (0, 4)
-    spark.sql(f"ALTER TABLE {table} DROP COLUMN a.element.y")
-    spark.sql(f"ALTER TABLE {table} ADD COLUMN a.element.y bigint")  # another field, though of the same name and type
-    query = f"SELECT * FROM {table} WHERE a[0].y IS NULL"
-    assert kept(query) == (4, 4)
-    why = "a column in it has fields with other names in the files than in the table"
-    assert any(why in reason for reason in geoskip.explain(spark.sql(query)).reasons)
-    with pytest.raises(InvalidSpecificationError, match="fields within a have other names in the files"):
-        geoskip.dataset(spark, place).create_index(MinMax("a[0].x + 1"))
-
-
 def test_streams_and_change_data_are_left_alone(
     spark: Any, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,23 +291,6 @@ def test_a_build_reads_the_version_that_was_listed(spark: Any, place: Path) -> N
     assert sorted((row.rows, row.summaries[str(both)]["min"]) for row in built.rows) == [
         (10, 0), (10, 10), (10, 20), (10, 30)
     ]  # fmt: skip
-
-
-def test_a_widened_column(spark: Any, place: Path, kept: Kept) -> None:
-    table = f"delta.`{place}`"
-    widening = "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
-    spark.sql(f"CREATE TABLE {table} (temp int, half int) USING delta {widening}")
-    spark.sql(f"INSERT INTO {table} SELECT id, id % 2 FROM range(0, 40, 1, 4)")
-    dataset = geoskip.dataset(spark, place)
-    dataset.create_index(ODD, TEMPS)
-    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 6 AND temp < 10") == (1, 4)
-    spark.sql(f"ALTER TABLE {table} ALTER COLUMN temp TYPE bigint")
-    spark.sql(f"INSERT INTO {table} SELECT id + 5000000000, id % 2 FROM range(0, 10, 1, 1)")
-    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 9")[0] == 5  # the query reads another type
-    assert dataset.refresh_index("full").read == 5
-    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 9") == (0, 5)
-    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 6 AND temp < 10") == (1, 5)
-    assert dataset.verify().ok
 
 
 def test_advice_and_audits(spark: Any, place: Path) -> None:
