@@ -445,12 +445,6 @@ for _name, _entry in FUNCTIONS.items():
         for _function in functions(_name):
             constant(replace(_function, classes=()))(_evaluate(_entry))
 
-# ---- NULL
-
-STRICT = (
-    *("ST_Within", "ST_CoveredBy", "ST_Relate", "ST_DWithin"),
-    *("ST_Distance", "ST_DistanceSphere", "ST_DistanceSpheroid"),
-)
-"""Functions that are NULL if one of their arguments is, besides those of :data:`RELATIONS`."""
-for _function in functions(*RELATIONS, *STRICT):
-    declare(_function, null_in_null_out=True)
+_DISTANCES = ("ST_DWithin", "ST_Distance", "ST_DistanceSphere", "ST_DistanceSpheroid")
+for _function in functions(*RELATIONS, "ST_Within", "ST_CoveredBy", "ST_Relate", *_DISTANCES):
+    declare(_function, null_in_null_out=True)  # of every argument, in each implementation
