@@ -219,6 +219,12 @@ def same_as_off(make: Callable[[], Any]) -> Any:
     return report
 
 
+def kept_of_all(make: Callable[[], Any]) -> tuple[int, int]:
+    """Count the files that ``make()`` reads and all its files, as :func:`same_as_off` checks them."""
+    report = same_as_off(make)
+    return report.files_kept, report.files_total
+
+
 def files_kept(frame: Any, conditions: Iterable[str], *, every: int = 4) -> dict[str, int]:
     """Count the files that ``frame.where(condition)`` reads, checking its rows against geoskip off.
 

@@ -11,7 +11,7 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.metadata import FileMetadata
-from tests.conftest import same_as_off
+from tests.conftest import kept_of_all
 from tests.spark.test_readers import settings
 from tests.support.planting import before
 from tests.support.tagged_files import tagged_files
@@ -42,8 +42,7 @@ def dataset(spark: Any, uri: str) -> Any:
 
 
 def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
-    report = same_as_off(lambda: read(spark, uri).where(where))
-    return report.files_kept, report.files_total
+    return kept_of_all(lambda: read(spark, uri).where(where))
 
 
 @pytest.mark.slow

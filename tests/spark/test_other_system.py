@@ -15,7 +15,7 @@ from geoskip import MinMax, ValueList
 from geoskip.spark import filesystem
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore
-from tests.conftest import same_as_off
+from tests.conftest import kept_of_all
 from tests.spark.test_paths import fill, mounted  # noqa: F401
 from tests.stores.test_store_machine import drive
 from tests.support.dataset_life import whole_life
@@ -31,8 +31,7 @@ def long_ago(place: Path) -> None:
 
 
 def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
-    report = same_as_off(lambda: spark.read.schema("a BIGINT").parquet(uri).where(where))
-    return report.files_kept, report.files_total
+    return kept_of_all(lambda: spark.read.schema("a BIGINT").parquet(uri).where(where))
 
 
 @pytest.mark.slow

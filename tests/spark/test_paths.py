@@ -17,7 +17,7 @@ from geoskip import MinMax
 from geoskip.errors import InvalidSpecificationError
 from geoskip.sources.listed_files import literal_head, shared_folder
 from geoskip.spark.filesystem import HadoopFolder
-from tests.conftest import files_kept, same_as_off
+from tests.conftest import files_kept, kept_of_all
 
 pytestmark = pytest.mark.spark
 
@@ -38,8 +38,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def kept(read: Callable[[], Any], where: str = "a = 210") -> tuple[int, int]:
-    report = same_as_off(lambda: read().where(where))
-    return report.files_kept, report.files_total
+    return kept_of_all(lambda: read().where(where))
 
 
 # --- files, globs, lists, subdirectories ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from geoskip.sources import listed_files
 from geoskip.spark import filesystem as s3
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore
-from tests.conftest import same_as_off
+from tests.conftest import kept_of_all
 from tests.spark.test_readers import settings
 from tests.support.dataset_life import whole_life
 from tests.support.missing_tools import without
@@ -58,8 +58,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
-    report = same_as_off(lambda: spark.read.schema("a BIGINT").parquet(uri).where(where))
-    return report.files_kept, report.files_total
+    return kept_of_all(lambda: spark.read.schema("a BIGINT").parquet(uri).where(where))
 
 
 @pytest.mark.slow

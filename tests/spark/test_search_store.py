@@ -20,7 +20,7 @@ from geoskip.stores import ElasticsearchStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 from geoskip.stores.search import server
-from tests.conftest import four_tens, same_as_off
+from tests.conftest import four_tens, kept_of_all, same_as_off
 from tests.spark.test_readers import settings
 from tests.stores.test_store_elasticsearch import QUICK
 from tests.support.servers.proxy import Proxy
@@ -53,8 +53,7 @@ def reading(spark: Any, place: Path, where: str) -> Any:
 
 
 def kept(spark: Any, place: Path, where: str) -> tuple[int, int]:
-    report = same_as_off(lambda: reading(spark, place, where))
-    return report.files_kept, report.files_total
+    return kept_of_all(lambda: reading(spark, place, where))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from geoskip import MinMax, ValueList
 from geoskip.sources import listed_files
 from geoskip.sources.build_verbs import BuildReport
 from geoskip.spark.filesystem import HadoopFolder
-from tests.conftest import same_as_off
+from tests.conftest import kept_of_all
 
 __all__ = ["whole_life"]
 
@@ -37,8 +37,7 @@ def whole_life(spark: Any, uri: str, scratch: Path) -> BuildReport:
         return spark.read.schema("a BIGINT, word STRING").parquet(uri).where(where)
 
     def kept(where: str) -> tuple[int, int]:
-        report = same_as_off(lambda: read(where))
-        return report.files_kept, report.files_total
+        return kept_of_all(lambda: read(where))
 
     for number in range(4):
         put(number)

@@ -11,7 +11,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax, ValueList
-from tests.conftest import rows_of, same_as_off
+from tests.conftest import kept_of_all, rows_of
 from tests.support.planting import Inverted, before
 
 ODD = ValueList("temp % 7")
@@ -64,5 +64,4 @@ def check_left_alone(spark: Any, read: Callable[[], list[Any]]) -> None:
 
 def kept_files(spark: Any, query: str | Callable[[], Any], **arguments: Any) -> tuple[int, int]:
     """Count a query's files read and all files, after checking its rows with geoskip on and off."""
-    report = same_as_off((lambda: spark.sql(query, **arguments)) if isinstance(query, str) else query)
-    return report.files_kept, report.files_total
+    return kept_of_all((lambda: spark.sql(query, **arguments)) if isinstance(query, str) else query)
