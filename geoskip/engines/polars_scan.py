@@ -58,8 +58,8 @@ def scan_polars(
     Returns
     -------
     polars.LazyFrame
-        ``geoskip.report(frame)`` shows which files and bytes were skipped, and why not more, for this frame and for
-        frames derived from it.
+        ``geoskip.report(frame)`` shows which files and bytes were skipped, and why not more, once this frame or one
+        derived from it is collected. It takes this frame, not the derived one.
 
     Raises
     ------

@@ -93,7 +93,8 @@ def write(
         Behaviour if the folder exists: ``error``, ``overwrite``, ``append`` or ``ignore``. Appended rows need
         the partition columns of the existing rows, and their columns in the same types.
     indexes
-        Indexes to create with ``Dataset.create_index``. By default existing ones are refreshed.
+        Indexes to create with ``Dataset.create_index``. By default existing ones are refreshed; an overwrite
+        removes those whose metadata are in the folder.
     metadata, store, encryption
         As for :func:`geoskip.dataset`.
     **writer_options
