@@ -30,6 +30,7 @@ import @Seq@;
 class DynamicFilePruning extends GuardedRule {
     static final DynamicFilePruning RULE = new DynamicFilePruning();
     private static final PushDownLeftSemiAntiJoin$ SELECTION = PushDownLeftSemiAntiJoin$.MODULE$;
+    private static final int TIMES_SMALLER = 10; // a side that is run twice
     static final String LATER = "the other side of a join is known when the query runs: files are chosen by it then";
 
     LogicalPlan changed(LogicalPlan plan) throws Exception {
@@ -157,8 +158,16 @@ class DynamicFilePruning extends GuardedRule {
             boolean isShared = !condition.references().intersect(other.outputSet()).isEmpty();
             all = !isShared ? all : all == null ? condition : new And(all, condition);
         }
-        return all == null || !JoinedRows.isRepeatable(other) ? new ArrayList()
+        return all == null || !isWorthTwoRuns(join, small) || !JoinedRows.isRepeatable(other) ? new ArrayList()
                 : Collections.singletonList(JoinedRows.partner(other, all));
+    }
+
+    /** True if running the small side twice costs little beside the other side. */
+    private static boolean isWorthTwoRuns(Join join, int small) {
+        LogicalPlan[] sides = {(LogicalPlan) join.left(), (LogicalPlan) join.right()};
+        return (small == 0 ? SELECTION.hintToBroadcastLeft(join.hint()) : SELECTION.hintToBroadcastRight(join.hint()))
+                || sides[small].stats().sizeInBytes().$times(scala.math.BigInt.apply(TIMES_SMALLER))
+                        .$less$eq(sides[1 - small].stats().sizeInBytes());
     }
 
     private static List byKeys(Tuple8 equalities, int small, LogicalPlan other) throws Exception {
