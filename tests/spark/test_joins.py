@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.functions import expr
 
 import geoskip
 from geoskip import BloomFilter, GeoBox, MinMax, ValueList
-from tests.conftest import executed_files, four_tens, same_as_off, without_pushdown
+from tests.conftest import executed_files, four_tens, rows_of, same_as_off, without_pushdown
 from tests.spark.test_readers import settings
 
 
@@ -20,6 +22,7 @@ def own(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A session with the view ``t`` over four files, and ``asked`` with NULL and the keys 21 to 24, in no files."""
     place = four_tens(tmp_path_factory.mktemp("joined"))
     session = spark.newSession()
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "1000")  # of bytes: asked is broadcast, t is not
     geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
     session.read.parquet(str(place)).createOrReplaceTempView("t")
     session.range(21, 26).selectExpr("nullif(id, 25) k").createOrReplaceTempView("asked")
@@ -164,6 +167,87 @@ def test_files_that_are_written_between_two_runs_are_read(spark: Any, tmp_path: 
     rows = pq.read_table(place / "part-0.parquet")
     pq.write_table(rows.set_column(0, "temp", pa.array([33] * 10)), place / "part-0.parquet")
     assert len(found.collect()) == 12
+
+
+@pytest.mark.parametrize("how", ["left", "leftsemi", "leftanti"])
+def test_rows_of_the_small_side_that_are_written_between_two_runs(own: Any, tmp_path: Path, how: str) -> None:
+    def found(threshold: int) -> list[list[str]]:
+        with settings(own, {"spark.sql.autoBroadcastJoinThreshold": str(threshold)}):
+            pq.write_table(pa.table({"k": [21, 22]}), tmp_path / "asked.parquet")
+            asked = own.read.parquet(str(tmp_path / "asked.parquet"))
+            frame = asked.join(own.table("t"), expr("temp = k"), how)
+            first = rows_of(frame)
+            pq.write_table(pa.table({"k": [1, 35]}), tmp_path / "asked.parquet")
+            return [first, rows_of(frame)]
+
+    for threshold in (1000, 100_000):  # bytes; t is larger than the first
+        with geoskip.disabled(own):
+            off = found(threshold)
+        assert found(threshold) == off
+
+
+def test_a_common_table_expression_that_spark_copies(own: Any) -> None:
+    for rows in (
+        "SELECT temp FROM t JOIN asked ON temp = k",
+        "SELECT temp FROM t WHERE temp >= (SELECT max(temp) FROM t JOIN asked ON temp = k)",
+    ):
+        query = f"WITH c AS (SELECT *, rand(3) r FROM ({rows})) SELECT c.temp FROM c JOIN c d ON c.r = d.r"
+        same_as_off(lambda query=query: own.sql(query))
+
+
+def test_subqueries_that_spark_merges_are_merged(own: Any) -> None:
+    inner = "FROM t JOIN asked ON temp = k"
+    report = same_as_off(lambda: own.sql(f"SELECT (SELECT max(temp) {inner}) - (SELECT min(temp) {inner})"))
+    assert report.files_total == 4
+    assert same_as_off(lambda: own.sql(f"SELECT (SELECT max(temp) {inner})")).files_kept == 1
+
+
+def test_spark_still_prunes_partitions_by_the_rows_of_an_indexed_table(own: Any, tmp_path: Path) -> None:
+    own.range(0, 80, 1, 1).selectExpr("id AS v", "id % 20 AS p").write.partitionBy("p").parquet(str(tmp_path / "facts"))
+    own.read.parquet(str(tmp_path / "facts")).createOrReplaceTempView("facts")
+    query = "SELECT v FROM facts JOIN t ON p = temp JOIN asked ON temp > k - 15 WHERE city = 'c1'"
+    with settings(own, {"spark.sql.autoBroadcastJoinThreshold": "100000"}):
+        with geoskip.disabled(own):
+            plain = own.sql(query)
+            off = rows_of(plain)
+        skipping = own.sql(query)
+        assert rows_of(skipping) == off
+    assert executed_files(skipping) <= executed_files(plain) < 20 + 4
+
+
+def test_joins_of_many_tables_are_planned_quickly(own: Any) -> None:
+    joins = [
+        f"JOIN t t{i} ON {' AND '.join(f't{i}.temp + {j} = t{j}.temp + {j}' for j in range(i))}" for i in range(1, 9)
+    ]
+    with settings(own, {"spark.sql.autoBroadcastJoinThreshold": "100000"}):
+        started = time.process_time()
+        plan = own.sql(f"SELECT count(*) FROM t t0 {' '.join(joins)}")._jdf.queryExecution().executedPlan().toString()
+        assert time.process_time() - started < 20
+    assert len(plan) < 200_000
+
+
+def test_the_nearest_rows_are_chosen_among_all(spark: Any, tmp_path: Path) -> None:
+    if not spark.catalog.functionExists("ST_KNN"):
+        pytest.skip("Sedona has no jar for this Spark")
+    points = spark.range(0, 400, 1, 8).selectExpr("id", "ST_Point(id / 10.0, id % 10 + 0.5) geom")
+    points.write.format("geoparquet").save(str(tmp_path / "points"))
+    geoskip.dataset(spark, str(tmp_path / "points"), format="geoparquet").create_index(MinMax("id"))
+    points = spark.read.format("geoparquet").load(str(tmp_path / "points"))
+    asked = spark.sql("SELECT 1 a, ST_Point(4.01, 4.52) g UNION ALL SELECT 2, ST_Point(35.53, 5.54)")
+    nearest = asked.join(points, expr("ST_KNN(g, geom, 5, false)"))
+    assert same_as_off(lambda: nearest.join(spark.range(100, 101).toDF("k"), expr("id < k"))).files_kept == 8
+    further = asked.join(points, expr("ST_KNN(g, geom, 5, false) AND id > a * 150"))
+    assert same_as_off(lambda: further).files_kept == 8
+
+
+def test_a_stream_beside_an_indexed_table(own: Any, tmp_path: Path) -> None:
+    own.range(21, 24, 1, 1).selectExpr("id k", "timestamp_seconds(id) at").write.parquet(str(tmp_path / "asked"))
+    asked = own.readStream.schema("k long, at timestamp").parquet(str(tmp_path / "asked")).withWatermark("at", "1 day")
+    for how in ("inner", "left"):
+        joined = asked.join(own.table("t"), expr("temp = k"), how).select("temp").writeStream
+        query = joined.format("memory").queryName(f"joined_{how}").option("checkpointLocation", str(tmp_path / how))
+        assert query.trigger(availableNow=True).start().awaitTermination(60)
+        assert sorted(row.temp for row in own.table(f"joined_{how}").collect()) == [21, 22, 23]
 
 
 @pytest.mark.parametrize("query", [query for query, files in QUERIES.items() if files < 2])

@@ -36,7 +36,26 @@ class DynamicFilePruning extends GuardedRule {
     LogicalPlan changed(LogicalPlan plan) throws Exception {
         boolean isOn = plan.containsPattern(TreePattern.JOIN()) && conf().dynamicPartitionPruningEnabled()
                 && conf().exchangeReuseEnabled() && isOn(SparkSession.active());
-        return isOn ? pruned(plan, new ArrayList(), new ArrayList()) : plan;
+        boolean isOfOther = plan instanceof Subquery; // of a query whose optimization merges or joins it
+        return isOn && !isOfOther && !plan.isStreaming() ? pruned(withSubqueries(plan)) : plan;
+    }
+
+    private LogicalPlan pruned(LogicalPlan plan) throws Exception {
+        return pruned(plan, new ArrayList(), new ArrayList());
+    }
+
+    private LogicalPlan withSubqueries(LogicalPlan plan) {
+        return plan.containsPattern(TreePattern.CTE()) ? plan : (LogicalPlan) plan.transformAllExpressions(new Replacement() {
+            Object of(Object node) {
+                LogicalPlan inner = node instanceof ScalarSubquery ? (LogicalPlan) ((ScalarSubquery) node).plan() : null;
+                try {
+                    LogicalPlan changed = inner == null ? null : pruned(inner);
+                    return changed == inner ? null : ((ScalarSubquery) node).withNewPlan(changed);
+                } catch (Exception failure) {
+                    throw new IllegalStateException(failure);
+                }
+            }
+        });
     }
 
     /**
@@ -44,13 +63,14 @@ class DynamicFilePruning extends GuardedRule {
      * those above it contain.
      */
     private LogicalPlan pruned(LogicalPlan plan, List filters, List conditions) throws Exception {
-        if (filters.isEmpty() && !plan.containsPattern(TreePattern.JOIN())) {
+        boolean isCopied = plan instanceof CTERelationDef; // for each reference, in which Spark renames columns
+        if (isCopied || filters.isEmpty() && !plan.containsPattern(TreePattern.JOIN())) {
             return plan;
         }
         if (plan instanceof LogicalRelation) {
             return filtered((LogicalRelation) plan, filters);
         }
-        if (plan instanceof Join) {
+        if (plan instanceof Join && !isOfNearest((Join) plan)) {
             return joined((Join) plan, filters, conditions);
         }
         List filtersBelow = new ArrayList();
@@ -83,15 +103,24 @@ class DynamicFilePruning extends GuardedRule {
         List lasting = type instanceof InnerLike ? met : new ArrayList();
         int small = small(join);
         boolean any = false;
-        if (small >= 0) { // first, since the filters on the other side contain its plan
-            any = replace(sides, small, below[small], over((LogicalPlan) sides.get(small), lasting));
-            List added = byPartners(join, small, (LogicalPlan) sides.get(small), met);
-            below[1 - small].addAll(over((LogicalPlan) sides.get(1 - small), added));
-        }
         for (int i = 0; i < 2; i++) {
+            if (i == 1 - small) {
+                List added = byPartners(join, small, (LogicalPlan) sides.get(small), met);
+                below[i].addAll(over((LogicalPlan) sides.get(i), added));
+            }
+            // the small side stays as it is: the filters contain its plan, as those by which Spark prunes partitions may
             any |= i != small && replace(sides, i, below[i], over((LogicalPlan) sides.get(i), lasting));
         }
         return any ? (LogicalPlan) join.withNewChildren(ScalaInterop.seq(sides)) : join;
+    }
+
+    /** True for Sedona's join with the nearest rows, which others would be if rows were missing. */
+    private static boolean isOfNearest(Join join) {
+        boolean found = false;
+        for (Expression member : ScalaInterop.members(ScalaInterop.list(join.condition().toList()))) {
+            found |= member.getClass().getSimpleName().equals("ST_KNN");
+        }
+        return found;
     }
 
     private boolean replace(List plans, int at, List filters, List conditions) throws Exception {
@@ -129,21 +158,32 @@ class DynamicFilePruning extends GuardedRule {
                 : filter.references();
     }
 
-    /** The side, 0 or 1, of few rows, if rows of the other side without a partner are not needed; else -1. */
+    /**
+     * The side, 0 or 1, of few rows, if rows of the other side without a partner are not needed; else -1.
+     *
+     * Spark must not send the other side, or it would do so once, while the rows of this side may have changed when a
+     * DataFrame is run again. Of two small sides it sends the hinted or smaller one, and of a left join the right one.
+     */
     private int small(Join join) {
         JoinType type = join.joinType();
         JoinHint hint = join.hint();
         boolean isLeftHinted = SELECTION.hintToBroadcastLeft(hint);
         boolean isRightHinted = SELECTION.hintToBroadcastRight(hint);
-        boolean isLeftSmall = (type instanceof InnerLike || type == LeftOuter$.MODULE$ || type == LeftSemi$.MODULE$
-                || type == LeftAnti$.MODULE$) && (isLeftHinted || !isRightHinted && !SELECTION.hintToNotBroadcastLeft(hint)
-                && SELECTION.canBroadcastBySize((LogicalPlan) join.left(), conf()));
-        boolean isRightSmall = (type instanceof InnerLike || type == RightOuter$.MODULE$ || type == LeftSemi$.MODULE$)
-                && (isRightHinted || !isLeftHinted && !SELECTION.hintToNotBroadcastRight(hint)
-                && SELECTION.canBroadcastBySize((LogicalPlan) join.right(), conf()));
-        boolean isLeftSmaller = isLeftSmall && isRightSmall && ((LogicalPlan) join.left()).stats().sizeInBytes()
-                .$less(((LogicalPlan) join.right()).stats().sizeInBytes());
-        return isRightSmall && !isLeftSmaller ? 1 : isLeftSmall ? 0 : -1;
+        boolean isLeftSmall = isLeftHinted || !SELECTION.hintToNotBroadcastLeft(hint)
+                && SELECTION.canBroadcastBySize((LogicalPlan) join.left(), conf());
+        boolean isRightSmall = isRightHinted || !SELECTION.hintToNotBroadcastRight(hint)
+                && SELECTION.canBroadcastBySize((LogicalPlan) join.right(), conf());
+        if (type instanceof InnerLike) {
+            boolean isLeftFirst = isLeftHinted != isRightHinted ? isLeftHinted
+                    : ((LogicalPlan) join.left()).stats().sizeInBytes()
+                            .$less(((LogicalPlan) join.right()).stats().sizeInBytes());
+            return isLeftSmall && (isLeftFirst || !isRightSmall) ? 0 : isRightSmall ? 1 : -1;
+        }
+        if (type == LeftSemi$.MODULE$ && isRightSmall || type == RightOuter$.MODULE$ && isRightSmall && !isLeftSmall) {
+            return 1;
+        }
+        boolean isLeftKept = type == LeftOuter$.MODULE$ || type == LeftSemi$.MODULE$ || type == LeftAnti$.MODULE$;
+        return isLeftKept && isLeftSmall && !isRightSmall ? 0 : -1;
     }
 
     /** Filters on one side of a join by the rows of its small side, which becomes this plan. */
