@@ -146,6 +146,16 @@ def test_without_a_broadcast_all_files_are_read(own: Any, setting: dict[str, str
         assert executed_files(found) == 4
 
 
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_pruning_that_is_switched_off_before_the_scan_is_planned(own: Any, adaptive: str) -> None:
+    with settings(own, {"spark.sql.adaptive.enabled": adaptive}):
+        frame = own.sql("SELECT * FROM t JOIN asked ON temp = k")
+        frame._jdf.queryExecution().optimizedPlan()
+        with settings(own, {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "false"}):
+            assert len(frame.collect()) == 4
+            assert executed_files(frame) == 4
+
+
 def test_partitions_and_files_are_chosen_by_one_join(spark: Any, tmp_path: Path) -> None:
     rows = spark.range(0, 80, 1, 4).selectExpr("id", "id % 2 AS part")
     rows.write.partitionBy("part").parquet(str(tmp_path / "data"))

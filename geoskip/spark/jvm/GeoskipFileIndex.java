@@ -16,6 +16,7 @@ import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.*;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.LoggerFactory;
 import scala.Option;
@@ -250,6 +251,9 @@ class WatchedScans extends SparkStrategy {
         final List added = new ArrayList();
         List planned = new ArrayList();
         LogicalPlan other = DynamicFilePruning.without(plan, (LogicalRelation) leaf, added);
+        if (!SQLConf.get().dynamicPartitionPruningEnabled()) { // switched off since the query was optimized
+            added.clear();
+        }
         for (SparkPlan part : ScalaInterop.list(FileSourceStrategy$.MODULE$.apply(other))) {
             planned.add(part.transform(new Replacement() {
                 Object of(Object node) {
