@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 
-from geoskip.statements.python_calls import INDEX_CALL
-
 _COMMANDS: tuple[tuple[str, str], ...] = (
     (r"; or geoskip\.build\(path, \[MinMax\('column'\)\]\) without Spark", ""),
     (r"dataset\.create_index\(MinMax\('column'\)\)", "geoskip index PATH --minmax COLUMN"),
@@ -52,6 +50,8 @@ def in_commands(text: str) -> str:
     >>> in_commands("index GeoBox('ST_GeomFromWKB(shape)') or Prefix('path', length=20)")
     "index --geobox 'ST_GeomFromWKB(shape)' or --prefix 'path, length=20'"
     """
+    from geoskip.statements.python_calls import INDEX_CALL  # imported late: the help must appear at once
+
     for call, command in _COMMANDS:
         text = re.sub(call, command, text)
     return INDEX_CALL.sub(_option, text.replace(".;", ";"))
