@@ -179,13 +179,16 @@ def test_files_that_are_written_between_two_runs_are_read(spark: Any, tmp_path: 
     assert len(found.collect()) == 12
 
 
-@pytest.mark.parametrize("how", ["left", "leftsemi", "leftanti"])
-def test_rows_of_the_small_side_that_are_written_between_two_runs(own: Any, tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["inner", "left", "leftsemi", "leftanti"])
+@pytest.mark.parametrize("condition", ["temp = k", "temp BETWEEN k AND k + 3"])
+def test_rows_of_the_small_side_that_are_written_between_two_runs(
+    own: Any, tmp_path: Path, condition: str, how: str
+) -> None:
     def found(threshold: int) -> list[list[str]]:
         with settings(own, {"spark.sql.autoBroadcastJoinThreshold": str(threshold)}):
             pq.write_table(pa.table({"k": [21, 22]}), tmp_path / "asked.parquet")
             asked = own.read.parquet(str(tmp_path / "asked.parquet"))
-            frame = asked.join(own.table("t"), expr("temp = k"), how)
+            frame = asked.hint("broadcast").join(own.table("t"), expr(condition), how)
             first = rows_of(frame)
             pq.write_table(pa.table({"k": [1, 35]}), tmp_path / "asked.parquet")
             return [first, rows_of(frame)]

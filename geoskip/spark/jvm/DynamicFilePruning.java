@@ -260,6 +260,9 @@ class DynamicFilePruning extends GuardedRule {
         if (isCalled || !(relation.relation() instanceof HadoopFsRelation)) {
             return false;
         }
+        if (filter instanceof Exists && ((HadoopFsRelation) relation.relation()).bucketSpec().isDefined()) {
+            return false; // without a shuffle, the next run of a plan reads the small side again
+        }
         List partitions = Arrays.asList(((HadoopFsRelation) relation.relation()).partitionSchema().fieldNames());
         boolean found = false;
         for (Attribute column : ScalaInterop.list(columns(filter).toSeq())) {
