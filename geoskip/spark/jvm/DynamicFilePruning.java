@@ -227,8 +227,17 @@ class DynamicFilePruning extends GuardedRule {
         Constructor made = DynamicPruningSubquery.class.getConstructors()[0];
         Object numbers = made.getParameterTypes()[3] == int.class ? (Object) Integer.valueOf(number)
                 : ScalaInterop.seq(Collections.singletonList(Integer.valueOf(number)));
-        return (Expression) made.newInstance(new Object[] {
-                key, other, sent, numbers, Boolean.TRUE, NamedExpression$.MODULE$.newExprId(), Option.empty()});
+        Object[] fields = {
+            key, other, sent, numbers, Boolean.TRUE, NamedExpression$.MODULE$.newExprId(), Option.empty()
+        };
+        Class[] types = made.getParameterTypes();
+        if (types.length > fields.length) { // newer versions of Spark have one more, computed from the others
+            Object last = DynamicPruningSubquery.class.getMethod(
+                    "apply$default$8", (Class[]) Arrays.copyOf(types, fields.length)).invoke(null, fields);
+            fields = Arrays.copyOf(fields, types.length);
+            fields[types.length - 1] = last;
+        }
+        return (Expression) made.newInstance(fields);
     }
 
     /** A relation under the filters that read more than columns of partitions; itself if geoskip leaves it alone. */
