@@ -16,7 +16,8 @@ import scala.Option;
 import @Seq@;
 
 /**
- * A scan that is decided on again when it is first run, by the answers of scalar subqueries in its filters.
+ * A scan that is decided on again when it is first run, by the answers of scalar subqueries in its filters, and by the
+ * other sides of joins: see DynamicFilePruning.
  *
  * Spark 4 has filters over such subqueries in its scans, runs the subqueries before it lists the files, and pushes their
  * answers to Parquet's reader, so that rows which fail such a filter are not needed.
@@ -104,7 +105,8 @@ class AnsweredScan {
                 return;
             }
             for (Expression member : ScalaInterop.members(first.conditions)) {
-                if (!isAnswerable(member) && !(member instanceof InSubquery || member instanceof Exists)) { // which has become a join
+                boolean isJoin = member instanceof InSubquery || member instanceof Exists; // Spark has made it one
+                if (!isAnswerable(member) && !isJoin) {
                     conditions.add(member);
                 }
             }

@@ -44,6 +44,7 @@ class DynamicFilePruning extends GuardedRule {
         return pruned(plan, new ArrayList(), new ArrayList());
     }
 
+    /** A plan with the joins in its scalar subqueries pruned. */
     private LogicalPlan withSubqueries(LogicalPlan plan) {
         return plan.containsPattern(TreePattern.CTE()) ? plan : (LogicalPlan) plan.transformAllExpressions(new Replacement() {
             Object of(Object node) {

@@ -92,10 +92,14 @@ abstract class GuardedRule extends Rule {
         return plan;
     }
 
-    /** True if the files of a session's queries are chosen, as by its user, and not while geoskip plans its own. */
+    /** True for the queries of a session's user, and not for those that geoskip itself plans. */
+    static boolean isOfUser(SparkSession session) {
+        return PlannedScan.recording.get() == null && Geoskip.planning.get() == null && Geoskip.owns(session);
+    }
+
+    /** True if the files of a session's queries are chosen. */
     static boolean isOn(SparkSession session) {
-        return PlannedScan.recording.get() == null && Geoskip.planning.get() == null && Geoskip.owns(session)
-                && SupportedRelations.enabled(session.sessionState().conf());
+        return isOfUser(session) && SupportedRelations.enabled(session.sessionState().conf());
     }
 }
 
@@ -112,13 +116,11 @@ class GeoskipRule extends GuardedRule {
 
     LogicalPlan changed(LogicalPlan plan) throws Exception {
         List recorded = (List) PlannedScan.recording.get();
-        boolean isOfUser = recorded == null && Geoskip.planning.get() == null && Geoskip.owns(session);
-        SQLConf conf = session.sessionState().conf();
-        List logged = isOfUser ? WorkloadLog.recorded(conf) : null;
+        List logged = isOfUser(session) ? WorkloadLog.recorded(session.sessionState().conf()) : null;
         if (logged != null) {
             rewrite(plan, locations(plan, false), new ArrayList(), new ArrayList(), logged);
         }
-        if (recorded == null && !(isOfUser && SupportedRelations.enabled(conf) && concerns(plan))) {
+        if (recorded == null && !(isOn(session) && concerns(plan))) {
             return plan;
         }
         List originals = locations(plan, false); // before partition pruning replaces some of them
