@@ -25,7 +25,7 @@ from geoskip import geometry
 from geoskip.clauses import Clause, all_known, any_known
 from geoskip.evaluation.values import finite
 from geoskip.indexes.geobox.index import Earth, GeoBox, GeometryThroughIndex
-from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
+from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.registry import Function, constant, declare, denotes, maps
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
 
@@ -254,6 +254,22 @@ def distance_clause(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any
     return near if op in ("<", "<=") else far
 
 
+NULL_ONLY_FOR_NULL = (
+    *(*RELATIONS, "ST_Within", "ST_CoveredBy"),
+    *("ST_DWithin", "ST_Distance", "ST_DistanceSphere", "ST_DistanceSpheroid"),
+)
+
+
+@maps(*functions(*NULL_ONLY_FOR_NULL), index=GeoBox)
+def has_null_argument(node: Predicate, index: GeoBox) -> Clause | None:
+    """IS NULL: each of these functions is NULL only where an argument is NULL."""
+    match node:
+        case IsNull(Call(_, args) as call) if pair := sides(call, index):
+            is_constant = any(isinstance(arg, Literal) and arg.value is None for arg in args)
+            return None if is_constant else pair[0].is_null()
+    return None
+
+
 # ---- coordinates
 
 
@@ -445,6 +461,5 @@ for _name, _entry in FUNCTIONS.items():
         for _function in functions(_name):
             constant(replace(_function, classes=()))(_evaluate(_entry))
 
-_DISTANCES = ("ST_DWithin", "ST_Distance", "ST_DistanceSphere", "ST_DistanceSpheroid")
-for _function in functions(*RELATIONS, "ST_Within", "ST_CoveredBy", "ST_Relate", *_DISTANCES):
+for _function in functions(*NULL_ONLY_FOR_NULL, "ST_Relate"):
     declare(_function, null_in_null_out=True)  # of every argument, in each implementation

@@ -64,9 +64,20 @@ class AnsweredScan {
         return null;
     }
 
-    /** The decision by some conditions. */
-    Decision decide(List conditions) throws Exception {
-        return rule.decide(relation, directories, datasets, conditions, barriers);
+    /** The decision by some conditions, and by orders of which only the first rows are needed, of TopK. */
+    Decision decide(List conditions, List first) throws Exception {
+        return rule.decide(relation, directories, datasets, conditions, first, barriers);
+    }
+
+    /** Skips more files by the condition that a row is among the first of one of these orders, if files prove one. */
+    void narrow(Decision decision, List first) throws Exception {
+        CountedFiles counted = TopK.proof(first, decision, directories, rule.budget());
+        if (counted != null) {
+            List conditions = new ArrayList(decision.conditions);
+            conditions.add(counted.proved);
+            decision.replaceBy(decide(conditions, new ArrayList()), conditions);
+            decision.counted = counted;
+        }
     }
 
     /** True if the answer to one of the subqueries in these conditions may be used. */
@@ -110,7 +121,7 @@ class AnsweredScan {
                     conditions.add(member);
                 }
             }
-            first.replaceBy(decide(conditions), conditions);
+            first.replaceBy(decide(conditions, new ArrayList()), conditions);
             first.planningNanos += System.nanoTime() - started;
         } catch (InterruptedException cancelled) {
             Thread.currentThread().interrupt();

@@ -28,6 +28,7 @@ public class Decision {
     final List bits = new ArrayList(); // of BitSet[], one for each vector: a set bit skips
     private final List changed = new ArrayList(); // of BitSet, one for each table: files changed since the listing
     boolean watched; // true if skipped files can be compared with their fingerprints again
+    CountedFiles counted; // by which files are skipped; null without an order of which only the first rows are needed
     Slots slots;
     String reply = "{}"; // Python's answer without the bits, as JSON: for reports
     long planningNanos;
@@ -146,10 +147,13 @@ public class Decision {
      * The files among these to which the clauses apply, as lines `bits vector dataset` with the bits of the files for
      * each vector of partition values. Files that no snapshot has with the same fingerprint are not among them.
      */
-    synchronized String listed(List directories) {
+    String listed(List directories) { return listed(directories, false); }
+
+    /** As above; if `once`, for a file of several datasets only in one of them. */
+    synchronized String listed(List directories, boolean once) {
         TreeMap bitsByPlace = new TreeMap();
         for (PartitionDirectory directory : directories) {
-            addListed(ScalaInterop.list(directory.files()), slots.number(directory.values()), bitsByPlace);
+            addListed(ScalaInterop.list(directory.files()), slots.number(directory.values()), bitsByPlace, once);
         }
         return lines(bitsByPlace);
     }
@@ -157,18 +161,20 @@ public class Decision {
     /** As above for the files of a table scan, which have no partition values. */
     synchronized String listed(TableScan scan) {
         TreeMap bitsByPlace = new TreeMap();
-        addListed(scan.files, 0, bitsByPlace);
+        addListed(scan.files, 0, bitsByPlace, false);
         return lines(bitsByPlace);
     }
 
-    private void addListed(List files, int vector, TreeMap bitsByPlace) {
-        for (int t = 0; t < tables.size() && vector >= 0; t++) {
-            String place = vector + " " + ((FileTable) tables.get(t)).root;
-            for (Object file : files) {
+    private void addListed(List files, int vector, TreeMap bitsByPlace, boolean once) {
+        for (Object file : vector >= 0 ? files : new ArrayList()) {
+            boolean found = false;
+            for (int t = 0; t < tables.size() && !(found && once); t++) {
                 int number = number(t, file);
                 if (number >= 0) {
+                    String place = vector + " " + ((FileTable) tables.get(t)).root;
                     bitsByPlace.putIfAbsent(place, new BitSet());
                     ((BitSet) bitsByPlace.get(place)).set(number);
+                    found = true;
                 }
             }
         }
@@ -184,6 +190,9 @@ public class Decision {
     }
 
     boolean skipsNone() { return tables.isEmpty() || revoked; }
+
+    /** True if files are skipped because of rows that may be gone. */
+    boolean isUnproved() { return counted != null && counted.haveChanged(); }
 
     /** Keeps all files from now on. */
     void revoke() { revoked = true; }

@@ -136,11 +136,11 @@ public class GeoskipFileIndex implements FileIndex {
     }
 
     /**
-     * Keeps all files from now on, and returns true, if the reader's settings have changed. Called whenever a plan is
-     * run, since Spark takes these settings then, not when it plans.
+     * Keeps all files from now on, and returns true, if the reader's settings have changed, or files whose rows make
+     * others unnecessary. Called whenever a plan is run, since Spark takes these settings then, not when it plans.
      */
     public boolean keepsAll() {
-        if (isReadOtherwise()) {
+        if (isReadOtherwise() || decision.isUnproved()) {
             decision.revoke();
         }
         return decision.isRevoked();

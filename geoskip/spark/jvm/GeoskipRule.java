@@ -48,25 +48,32 @@ class ScanQuestion {
     final String text;
 
     ScanQuestion(
-            LogicalRelation relation, List directories, List datasets, List conditions, List barriers, long budget,
-            QueryDecisions planned, SparkSession session) {
+            LogicalRelation relation, List directories, List datasets, List conditions, List first, List barriers,
+            long budget, QueryDecisions planned, SparkSession session) {
         this(new Names(relation), ((HadoopFsRelation) relation.relation()).partitionSchema(), directories, datasets,
-                conditions, barriers, budget, planned.environment(relation, session));
+                conditions, first, barriers, budget, planned.environment(relation, session));
     }
 
     ScanQuestion(
-            Names names, StructType partitions, List directories, List datasets, List conditions, List barriers,
-            long budget, String environment) {
+            Names names, StructType partitions, List directories, List datasets, List conditions, List first,
+            List barriers, long budget, String environment) {
         slots = new Slots(partitions, names);
         List written = new ArrayList();
         for (Expression condition : conditions) {
             written.add(ExpressionJson.expression(condition, names, slots));
+        }
+        List orders = new ArrayList();
+        for (TopK order : first) {
+            orders.add(order.json(names, slots));
         }
         for (PartitionDirectory directory : directories) {
             slots.add(directory.values());
         }
         Json asked = new Json().with("datasets", datasets).with("conditions", written).with("vectors", slots.vectors())
                 .with("barriers", barriers).with("budget", budget / 1000.0);
+        if (!orders.isEmpty()) {
+            asked.put("first", orders);
+        }
         text = asked + "\n" + environment;
     }
 }
@@ -118,7 +125,7 @@ class GeoskipRule extends GuardedRule {
         List recorded = (List) PlannedScan.recording.get();
         List logged = isOfUser(session) ? WorkloadLog.recorded(session.sessionState().conf()) : null;
         if (logged != null) {
-            rewrite(plan, locations(plan, false), new ArrayList(), new ArrayList(), logged);
+            rewrite(plan, locations(plan, false), NeededRows.ALL, logged);
         }
         if (recorded == null && !(isOn(session) && concerns(plan))) {
             return plan;
@@ -131,7 +138,7 @@ class GeoskipRule extends GuardedRule {
                 break;
             }
         }
-        return rewrite(withSubqueries(pruned, recorded), originals, new ArrayList(), new ArrayList(), recorded);
+        return rewrite(withSubqueries(pruned, recorded), originals, NeededRows.ALL, recorded);
     }
 
     /** Records the expressions of the topmost projection, over the columns of the relation below. */
@@ -209,7 +216,7 @@ class GeoskipRule extends GuardedRule {
                 List originals = locations(inner, false);
                 LogicalPlan changed = inner;
                 try {
-                    changed = rewrite(withSubqueries(inner, recorded), originals, new ArrayList(), new ArrayList(), recorded);
+                    changed = rewrite(withSubqueries(inner, recorded), originals, NeededRows.ALL, recorded);
                 } catch (Exception failure) {
                     LOG.warn("geoskip left a subquery as it was", failure);
                 }
@@ -235,55 +242,35 @@ class GeoskipRule extends GuardedRule {
     }
 
     /**
-     * The plan with its file relations replaced. Rows of `plan` that fail one of `conditions` are not needed. These are
-     * pushed through filters and deterministic projections, and end at every other node: the optimizer has already
-     * pushed filters through all nodes that permit it. `barriers` are reasons why conditions ended. If there is a list
-     * to record the scans in, nothing is replaced.
+     * The plan with its file relations replaced, if only some of its rows are needed. If there is a list to record the
+     * scans in, nothing is replaced.
      */
-    private LogicalPlan rewrite(LogicalPlan plan, List originals, List conditions, List barriers, List recorded)
-            throws Exception {
+    private LogicalPlan rewrite(LogicalPlan plan, List originals, NeededRows needed, List recorded) throws Exception {
         if (plan instanceof LogicalRelation) {
             LogicalRelation relation = (LogicalRelation) plan;
             FileIndex original =
                     relation.relation() instanceof HadoopFsRelation ? (FileIndex) originals.remove(0) : null;
-            if (conditions.isEmpty() && barriers.isEmpty() || !SupportedRelations.mayTouch(relation)) {
+            boolean isNarrowed = needed.hasConditions() || recorded == null && !needed.first.isEmpty();
+            if (!isNarrowed || !SupportedRelations.mayTouch(relation)) {
                 return plan;
             }
             if (recorded != null) {
-                new PlannedScan(relation, original, conditions, session).record(recorded);
+                new PlannedScan(relation, original, needed.conditions, session).record(recorded);
                 return plan;
             }
             List datasets = indexed(original);
-            return datasets.isEmpty() ? plan : skip(relation, original, datasets, conditions, barriers);
+            return datasets.isEmpty() ? plan : skip(relation, original, datasets, needed);
         }
         if (plan instanceof DataSourceV2Relation && recorded != null) {
-            PlannedTable.record((DataSourceV2Relation) plan, conditions);
+            PlannedTable.record((DataSourceV2Relation) plan, needed.conditions);
         } else if (plan instanceof DataSourceV2Relation) {
-            return TableScan.narrowed((DataSourceV2Relation) plan, conditions, barriers, this, session);
+            return TableScan.narrowed((DataSourceV2Relation) plan, needed.conditions, needed.barriers, this, session);
         }
-        List below = new ArrayList();
-        String barrier = null;
-        if (plan instanceof Filter) {
-            below.addAll(conditions);
-            below.add(((Filter) plan).condition());
-        } else if (plan instanceof Project) {
-            Project project = (Project) plan;
-            if (ScalaInterop.deterministic(project.projectList())) {
-                below = through(project, conditions);
-            } else if (!conditions.isEmpty()) {
-                barrier = "a non-deterministic projection";
-            }
-        } else if (!conditions.isEmpty() && plan.children().size() == 1) {
-            barrier = SupportedRelations.barrier(plan);
-        }
-        if (barrier != null) {
-            barriers = new ArrayList(barriers);
-            barriers.add("a filter above " + barrier + " proves nothing about the files below, so it is not used");
-        }
+        NeededRows below = needed.below(plan);
         List changed = new ArrayList();
         boolean any = false;
         for (LogicalPlan child : ScalaInterop.list(plan.children())) {
-            LogicalPlan rewritten = rewrite(child, originals, below, barriers, recorded);
+            LogicalPlan rewritten = rewrite(child, originals, below, recorded);
             any |= rewritten != child;
             changed.add(rewritten);
         }
@@ -334,8 +321,7 @@ class GeoskipRule extends GuardedRule {
         return below;
     }
 
-    private LogicalPlan skip(
-            LogicalRelation relation, FileIndex original, List datasets, List conditions, List barriers)
+    private LogicalPlan skip(LogicalRelation relation, FileIndex original, List datasets, NeededRows needed)
             throws Exception {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         FileIndex listed = files.location();
@@ -345,11 +331,16 @@ class GeoskipRule extends GuardedRule {
         List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
         long started = System.nanoTime();
         ReaderSettings settings = new ReaderSettings((SparkSession) files.sparkSession(), session);
-        AnsweredScan scan = new AnsweredScan(this, relation, directories, datasets, barriers);
-        Decision decision = conditions.isEmpty() ? Decision.none(barriers) : scan.decide(conditions);
-        decision.planningNanos = System.nanoTime() - started;
+        AnsweredScan scan = new AnsweredScan(this, relation, directories, datasets, needed.barriers);
+        List first = TopK.isCountable(relation) ? needed.first : new ArrayList();
+        Decision decision = needed.conditions.isEmpty() && first.isEmpty() ? Decision.none(needed.barriers)
+                : scan.decide(needed.conditions, first);
         decision.relation = relation;
-        decision.conditions = conditions;
+        decision.conditions = needed.conditions;
+        if (!first.isEmpty()) {
+            scan.narrow(decision, first);
+        }
+        decision.planningNanos = System.nanoTime() - started;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
         index.under(settings);
         index.answeredBy(scan);
@@ -363,15 +354,16 @@ class GeoskipRule extends GuardedRule {
         boolean isPlain = TableFormat.of(location) == null && SupportedRelations.mayTouch(relation);
         List datasets = isPlain ? indexed(location) : new ArrayList();
         return datasets.isEmpty() ? relation
-                : (LogicalRelation) skip(relation, location, datasets, new ArrayList(), new ArrayList());
+                : (LogicalRelation) skip(relation, location, datasets, NeededRows.ALL);
     }
 
     /** The decision on a scan of files. */
-    Decision decide(LogicalRelation relation, List directories, List datasets, List conditions, List barriers)
+    Decision decide(
+            LogicalRelation relation, List directories, List datasets, List conditions, List first, List barriers)
             throws Exception {
         return decide(relation, new ScanQuestion(
-                relation, directories, datasets, conditions, barriers, budget(session.sessionState().conf()),
-                QueryDecisions.current(), session), datasets, conditions);
+                relation, directories, datasets, conditions, first, barriers, budget(), QueryDecisions.current(),
+                session), datasets, conditions);
     }
 
     /** The decision on a scan of a table of a table format. */
@@ -379,8 +371,8 @@ class GeoskipRule extends GuardedRule {
             throws Exception {
         String environment = QueryDecisions.current().environment(scan, session);
         return decide(relation, new ScanQuestion(
-                new Names(relation), new StructType(), new ArrayList(), datasets, conditions, barriers,
-                budget(session.sessionState().conf()), environment), datasets, conditions);
+                new Names(relation), new StructType(), new ArrayList(), datasets, conditions, new ArrayList(), barriers,
+                budget(), environment), datasets, conditions);
     }
 
     /** The decision for a request; on failure one that keeps all files, with the reason. */
@@ -400,7 +392,7 @@ class GeoskipRule extends GuardedRule {
 
     private Decision answered(LogicalPlan relation, ScanQuestion asked, List datasets, List conditions)
             throws Exception {
-        long budget = budget(session.sessionState().conf());
+        long budget = budget();
         QueryDecisions planned = QueryDecisions.current();
         String question = asked.text;
         List scan = QueryDecisions.scan(question, conditions, relation);
@@ -438,8 +430,8 @@ class GeoskipRule extends GuardedRule {
     }
 
     /** The planning budget in milliseconds, from texts in Spark's format: "5", "5s", "500ms", "1m", "1min". */
-    private static long budget(SQLConf conf) {
-        String text = conf.getConfString("spark.geoskip.planning.budget", "5").trim();
+    long budget() {
+        String text = session.sessionState().conf().getConfString("spark.geoskip.planning.budget", "5").trim();
         int unit = text.endsWith("ms") ? 1 : text.endsWith("m") || text.endsWith("min") ? 60000 : 1000;
         try {
             return (long) (unit * Double.parseDouble(text.replaceAll("(ms|s|m|min)$", "")));

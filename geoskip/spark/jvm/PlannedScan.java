@@ -132,7 +132,7 @@ class PlannedScan {
         List directories = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
         List none = new ArrayList();
         ScanQuestion asked =
-                new ScanQuestion(relation, directories, none, conditions, none, 0, new QueryDecisions(), session);
+                new ScanQuestion(relation, directories, none, conditions, none, none, 0, new QueryDecisions(), session);
         List unsettled = new ArrayList();
         for (Expression member : ScalaInterop.members(conditions)) {
             if (Decision.ownOf(Collections.singletonList(member)).isEmpty()) {
@@ -267,7 +267,7 @@ class PlannedTable {
         List none = new ArrayList();
         String environment = QueryDecisions.current().environment(TableScan.table(relation, false), session);
         ScanQuestion asked =
-                new ScanQuestion(new Names(relation), new StructType(), none, none, conditions, none, 0, environment);
+                new ScanQuestion(new Names(relation), new StructType(), none, none, conditions, none, none, 0, environment);
         return new Json().with("condition", PlannedScan.joined(texts)).with("question", asked.text).toString();
     }
 }

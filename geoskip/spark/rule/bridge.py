@@ -54,6 +54,7 @@ from geoskip.spark.rule.decision_cache import (
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, parts_of
 from geoskip.stores.log_files import local_path
+from geoskip.top_k import Order
 
 Json = Mapping[str, Any]
 _LONGEST = 1000
@@ -71,6 +72,37 @@ class _Running:
     until: float
     roots: frozenset[str]
     watch: Deadline
+
+
+class _Given:
+    """The answers to one request, as they are given."""
+
+    def __init__(self, request: Json) -> None:
+        self.request = request
+        self.indexes: list[Index] = []
+        """The indexes that were used."""
+        self.reasons: list[str] = []
+        self._decisions: list[tuple[str, Decision, tuple[Order, ...]]] = []
+
+    def translate(self, translator: Translator) -> tuple[tuple[Predicate, ...], tuple[Order, ...]]:
+        """Translate the conditions, and the orders of which the query needs the first rows."""
+        firsts = self.request.get("first", ())
+        compared = [part for first in firsts for part in parts_of([first["by"]], translator, [])]
+        orders = [
+            Order(by, first["descending"], first["nulls_first"], first["rows"])
+            for by, first in zip(compared, firsts, strict=True)
+        ]
+        return tuple(parts_of(self.request["conditions"], translator, self.reasons)), tuple(orders)
+
+    def add(self, root: str, decision: Decision, orders: tuple[Order, ...]) -> None:
+        """Add a decision over a dataset."""
+        self._decisions.append((root, decision, orders))
+
+    def cached(self) -> DecisionCache:
+        """Return the answers as they are kept."""
+        roots, decisions, orders = zip(*self._decisions, strict=True) if self._decisions else ((), (), ())
+        conditions, length = tuple(self.request["conditions"]), self.request["length"]
+        return DecisionCache(decisions, conditions, roots, length, tuple(self.reasons), orders)
 
 
 class Bridge:
@@ -97,9 +129,11 @@ class Bridge:
                 return str(answer_statement(*request.split("\n", 1), java))
             if request.startswith("audit "):
                 return self._answer_audit(json.loads(request[6:]))
+            if request.startswith("first "):
+                return self._answer_first(json.loads(request[6:]))
             return self._decide(self._parse_request(request), java)
         except BaseException as error:
-            if request.startswith("files "):
+            if request.startswith(("files ", "first ")):
                 return ""
             return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
 
@@ -122,6 +156,23 @@ class Bridge:
         """Describe lost rows that an audit found, and put the rules that skipped them in quarantine."""
         behind = self.recall_decision(int(found["report"].get("decision", -1)))
         return "\n".join(lost_rows(behind.decisions if behind else (), behind.roots if behind else (), found["lost"]))
+
+    def _answer_first(self, found: Json) -> str:
+        """Bound the orders of which a query needs only the first rows; empty if this proves nothing.
+
+        The answer is a line with a bound's value for each order, then a line ``bits dataset`` for each dataset, with
+        the files that were counted.
+        """
+        behind = self.recall_decision(int(found["report"].get("decision", -1)))
+        bounds = () if behind is None else behind.bounds(found["listed"], Deadline(most=float(found["budget"])))
+        if behind is None or not bounds:
+            return ""
+        counted: dict[str, Mask] = {}
+        for bound in bounds:
+            for root, mask in zip(behind.roots, bound.counted, strict=True):
+                counted[root] = counted.get(root, False) | mask
+        lines = [f"{_encode_mask(mask)} {root}" for root, mask in counted.items()]
+        return "\n".join([" ".join(str(bound.value.value) for bound in bounds), *lines])
 
     def recall_decision(self, number: int) -> DecisionCache | None:
         """The decisions behind an answer, if they are still cached."""
@@ -197,28 +248,21 @@ class Bridge:
         if key is not None and made is not None:
             return key, made
         began = time.monotonic()
-        decisions: list[Decision] = []
-        reasons: list[str] = []
-        roots: list[str] = []
-        indexes: list[Index] = []
+        given = _Given(request)
         for root, snapshot in found:
             watch.root = root
-            indexes += self._answer_query(root, snapshot, request, java, watch, decisions, reasons)
-            roots.extend([root] * (len(decisions) - len(roots)))
-        conditions, length = tuple(request["conditions"]), request["length"]
-        key, made = (
-            next(self._numbers),
-            DecisionCache(tuple(decisions), conditions, tuple(roots), length, tuple(reasons)),
-        )
+            self._answer_query(root, snapshot, request, java, watch, given)
+        key, made = next(self._numbers), given.cached()
         self.decisions.put(key, made)
         if time.monotonic() - began < float(request["budget"]) * _EVALUATION:
-            lasts = functools.cache(lambda: is_reproducible(conditions, decisions, indexes, current()))
+            asked = [*made.conditions, *(order["by"] for order in request.get("first", ()))]
+            lasts = functools.cache(lambda: is_reproducible(asked, made.decisions, given.indexes, current()))
             self.decisions.reuse(question, key, state, snapshots, lasts)
         return key, made
 
     def _bits(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> list[str]:
-        """The masks of the answer for one dataset; empty if no file is skipped."""
-        if not any(mask.any() for mask in masks):
+        """The masks of the answer for one dataset; empty if no file is skipped, or may be for the first rows."""
+        if not (any(mask.any() for mask in masks) or request.get("first")):
             return []
         changed = self._changed_files(root, snapshot, masks, request)
         if changed is None:
@@ -226,46 +270,42 @@ class Bridge:
         return [*(_encode_mask(mask & ~changed) for mask in masks), f"?{_encode_mask(changed)}"]
 
     def _answer_query(
-        self,
-        root: str,
-        snapshot: Snapshot,
-        request: Json,
-        java: Any,
-        watch: Deadline,
-        decisions: list[Decision],
-        reasons: list[str],
-    ) -> Sequence[Index]:
-        """Decide over one dataset, for each vector of partition values; returns the indexes that were used."""
+        self, root: str, snapshot: Snapshot, request: Json, java: Any, watch: Deadline, given: _Given
+    ) -> None:
+        """Decide over one dataset, for each vector of partition values."""
         sensitive = str(request["settings"].get("spark.sql.caseSensitive")).lower()
         rename = snapshot.files.cached(("renamer", sensitive), lambda: renamer(snapshot.header, request))
-        parts = tuple(parts_of(request["conditions"], Translator(names=rename), reasons))
-        entries = _relevant_entries(snapshot, parts)
-        indexes = self._usable(root, snapshot, entries, request, reasons)
+        parts, orders = given.translate(Translator(names=rename))
+        asked = (*parts, *(order.by for order in orders))
+        entries = _relevant_entries(snapshot, asked)
+        indexes = self._usable(root, snapshot, entries, request, given.reasons)
         if not indexes:
             if slots := next(iter(request["vectors"]), ()):
-                parts = tuple(parts_of(request["conditions"], Translator(slots=slots, names=rename), []))
+                parts, orders = given.translate(Translator(slots=slots, names=rename))
             every = np.broadcast_to(np.True_, len(snapshot.files))
-            decisions.append(Decision(snapshot, And(parts), KEEP_ALL, every))  # for reports
-            return indexes
+            given.add(root, Decision(snapshot, And(parts), KEEP_ALL, every), orders)  # for reports
+            return
+        given.indexes += indexes
         concerned = replace(snapshot.header, entries=tuple(entries))
-        reasons.extend(reasons_of_types(concerned, And(parts)))
-        reasons.extend(reasons_of_functions(concerned, And(parts)))
+        given.reasons.extend(reasons_of_types(concerned, And(asked)))
+        given.reasons.extend(reasons_of_functions(concerned, And(asked)))
         deadline = time.monotonic() + float(request["budget"]) / 2
         last = time.monotonic() + float(request["budget"]) * _EVALUATION
         answers: Answers = {}
         for number, slots in enumerate(request["vectors"]):
             if number and time.monotonic() > deadline:
-                reasons.append("too many different partitions for the planning budget: the files of some are all read")
+                given.reasons.append(
+                    "too many different partitions for the planning budget: the files of some are all read"
+                )
                 break
             if slots:
-                parts = tuple(parts_of(request["conditions"], Translator(slots=slots, names=rename), reasons))
+                parts, orders = given.translate(Translator(slots=slots, names=rename))
             evaluator = None
             if java is not None:
                 evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
             decision = decide(snapshot, And(parts), indexes, evaluator=evaluator, watch=watch)
-            reasons.extend(decision.reasons)
-            decisions.append(decision)
-        return indexes
+            given.reasons.extend(decision.reasons)
+            given.add(root, decision, orders)
 
     def _usable(
         self, root: str, snapshot: Snapshot, entries: Sequence[IndexEntry], request: Json, reasons: list[str]

@@ -24,8 +24,9 @@ from geoskip.planner import Decision
 from geoskip.predicates import Call, Predicate, walk
 from geoskip.registry import Registry, current
 from geoskip.registry.functions import CATALYST
-from geoskip.rules import name_of
+from geoskip.rules import Deadline, name_of
 from geoskip.spark.rule.translate import Translator, parts_of
+from geoskip.top_k import Bound, Order, bound_of
 
 _LOG = logging.getLogger("geoskip")
 Json = Mapping[str, Any]
@@ -50,6 +51,8 @@ class DecisionCache:
     length: int = 0
     """The length of the request: its conditions may have very many values."""
     reasons: tuple[str, ...] = ()
+    orders: tuple[tuple[Order, ...], ...] = ()
+    """The orders of which the query needs only the first rows, over the columns of each decision's dataset."""
 
     def predicate(self) -> str:
         """The condition as text; empty if nothing was decided."""
@@ -90,6 +93,16 @@ class DecisionCache:
             mask[: len(found)] = found
             masks.append(mask)
         return tuple(masks)
+
+    def bounds(self, listed: str, watch: Deadline) -> tuple[Bound, ...]:
+        """The bound of each order, by the files ``listed`` by a scan; empty if one of them has none."""
+        masks, found = self.listed_masks(listed), []
+        for orders in zip(*self.orders, strict=True):
+            bound = bound_of(self.decisions, orders, masks, watch)
+            if bound is None:
+                return ()
+            found.append(bound)
+        return tuple(found)
 
 
 class Decisions:

@@ -215,14 +215,14 @@ def members_as_written(conditions: Iterable[Json]) -> tuple[Predicate, ...]:
 def parts_of(
     conditions: Iterable[Json], translator: Translator, reasons: list[str], *, whole: bool = False
 ) -> Iterator[Predicate]:
-    """Translate conditions and the members of their ANDs, leaving out untranslatable ones.
+    """Translate conditions and the members of their ANDs; untranslatable ones become :class:`Opaque`.
 
     Parameters
     ----------
     conditions, translator
         The conditions as JSON, and the translator.
     reasons
-        List to which a sentence is appended for each condition that is left out.
+        List to which a sentence is appended for each condition that is not translated.
     whole
         True to treat an AND over only partition columns as one member, even without their values.
     """
@@ -235,6 +235,7 @@ def parts_of(
             yield translator.predicate(node)
         except BaseException as error:
             reasons.append(f"a condition could not be translated: {type(error).__name__}: {error}")
+            yield Opaque("(a condition that could not be translated)")
 
 
 def _call_as_declared(call: Call) -> Predicate:

@@ -1,0 +1,236 @@
+package geoskip;
+
+import java.math.BigDecimal;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.BitSet;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.FileSourceOptions;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.*;
+
+/**
+ * The rows of a node that a plan needs: those that satisfy conditions, and of these perhaps only the first of an order.
+ *
+ * Conditions are pushed through filters and deterministic projections, and end at every other node: the optimizer has
+ * already pushed filters through all nodes that permit it.
+ */
+class NeededRows {
+    static final NeededRows ALL = new NeededRows(new ArrayList(), new ArrayList(), new ArrayList(), -1, -1);
+
+    final List conditions;
+    final List barriers; // reasons why conditions ended
+    final List first; // of TopK, each of which needs its first rows; empty if all rows are needed
+    private final int limit; // the number of the node's first rows that are needed; -1 for all of them
+    private final int globalLimit; // of a global limit above, whose local one follows; else -1
+
+    private NeededRows(List conditions, List barriers, List first, int limit, int globalLimit) {
+        this.conditions = conditions;
+        this.barriers = barriers;
+        this.first = first;
+        this.limit = limit;
+        this.globalLimit = globalLimit;
+    }
+
+    boolean hasConditions() { return !(conditions.isEmpty() && barriers.isEmpty()); }
+
+    /** The rows that are needed of a node's children. */
+    NeededRows below(LogicalPlan plan) {
+        if (plan instanceof Filter) {
+            List more = new ArrayList(conditions);
+            more.add(((Filter) plan).condition());
+            return new NeededRows(more, barriers, first, -1, -1);
+        }
+        boolean isProjection = plan instanceof Project;
+        if (isProjection && ScalaInterop.deterministic(((Project) plan).projectList())) {
+            List orders = new ArrayList();
+            for (TopK order : first) {
+                orders.add(order.over((Expression) GeoskipRule.through(plan, Collections.singletonList(order.by)).get(0)));
+            }
+            return new NeededRows(GeoskipRule.through(plan, conditions), barriers, orders, limit, globalLimit);
+        }
+        String barrier = conditions.isEmpty() || plan.children().size() != 1 ? null
+                : isProjection ? "a non-deterministic projection" : SupportedRelations.barrier(plan);
+        List reasons = barriers;
+        if (barrier != null) {
+            reasons = new ArrayList(barriers);
+            reasons.add("a filter above " + barrier + " proves nothing about the files below, so it is not used");
+        }
+        int global = plan instanceof GlobalLimit ? number(((GlobalLimit) plan).limitExpr())
+                : plan instanceof Offset ? globalLimit : -1;
+        int local = plan instanceof LocalLimit && globalLimit > 0 ? number(((LocalLimit) plan).limitExpr()) : -1;
+        return new NeededRows(new ArrayList(), reasons, firstBelow(plan), local < globalLimit ? -1 : local, global);
+    }
+
+    private static int number(Object limit) {
+        return limit instanceof Literal ? ((Integer) ((Literal) limit).value()).intValue() : -1;
+    }
+
+    private List firstBelow(LogicalPlan plan) {
+        List found = new ArrayList();
+        if (plan instanceof Sort && ((Sort) plan).global() && limit > 0) {
+            SortOrder order = (SortOrder) ((Sort) plan).order().head();
+            found.add(new TopK((Expression) order.child(), order.direction() == Descending$.MODULE$,
+                    order.nullOrdering() == NullsFirst$.MODULE$, limit));
+        } else if (plan instanceof Aggregate && ((Aggregate) plan).groupingExpressions().isEmpty()) {
+            List functions = new ArrayList();
+            collect(ScalaInterop.list(((Aggregate) plan).aggregateExpressions()), functions);
+            for (AggregateExpression called : functions) {
+                AggregateFunction function = called.aggregateFunction();
+                if (!(function instanceof Min || function instanceof Max) || called.filter().isDefined()) {
+                    return new ArrayList();
+                }
+                found.add(new TopK((Expression) function.children().head(), function instanceof Max, false, 1));
+            }
+        }
+        for (TopK order : found) {
+            if (!order.isUsable()) {
+                return new ArrayList();
+            }
+        }
+        return found;
+    }
+
+    private static void collect(List expressions, List functions) {
+        for (Expression expression : expressions) {
+            if (expression instanceof AggregateExpression) {
+                functions.add(expression);
+            } else {
+                collect(ScalaInterop.list(expression.children()), functions);
+            }
+        }
+    }
+}
+
+/** An order of which a plan needs only the first rows. */
+class TopK {
+    private static final List FORMATS = Arrays.asList("ParquetFileFormat", "OrcFileFormat", "AvroFileFormat", "GeoParquetFileFormat");
+    final Expression by;
+    private final boolean descending;
+    private final boolean nullsFirst;
+    private final int rows;
+
+    TopK(Expression by, boolean descending, boolean nullsFirst, int rows) {
+        this.by = by;
+        this.descending = descending;
+        this.nullsFirst = nullsFirst;
+        this.rows = rows;
+    }
+
+    /** The same order, expressed over other columns. */
+    TopK over(Expression by) { return new TopK(by, descending, nullsFirst, rows); }
+
+    /** True for an order by a number, date or time that depends only on a row's values. */
+    boolean isUsable() {
+        DataType type = by.dataType();
+        boolean isOrdered = type instanceof NumericType || type instanceof DateType || type instanceof TimestampType
+                || type instanceof TimestampNTZType;
+        return isOrdered && by.deterministic() && !by.references().isEmpty() && !ScalaInterop.holdsPlan(by);
+    }
+
+    /**
+     * True if Spark reads all rows of a relation's files. Some readers of text drop malformed records, depending on the
+     * columns, and a table format drops deleted rows.
+     */
+    static boolean isCountable(LogicalRelation relation) {
+        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+        FileSourceOptions options = new FileSourceOptions(files.options());
+        return TableFormat.of(files.location()) == null && !options.ignoreCorruptFiles() && !options.ignoreMissingFiles()
+                && FORMATS.contains(files.fileFormat().getClass().getSimpleName());
+    }
+
+    Json json(Names names, Slots slots) {
+        return new Json().with("by", ExpressionJson.expression(by, names, slots)).with("descending", descending)
+                .with("nulls_first", nullsFirst).with("rows", rows);
+    }
+
+    /** The condition that a row comes no later than a value, given as text. */
+    private Expression until(String value) {
+        Literal bound = literal(value, by.dataType());
+        Expression compared = (Expression) (descending ? new GreaterThanOrEqual(by, bound) : new LessThanOrEqual(by, bound));
+        return nullsFirst ? new Or(compared, new IsNull(by)) : compared;
+    }
+
+    private static Literal literal(String text, DataType type) {
+        Object value = type instanceof ByteType ? (Object) Byte.valueOf(text)
+                : type instanceof ShortType ? (Object) Short.valueOf(text)
+                : type instanceof IntegerType || type instanceof DateType ? (Object) Integer.valueOf(text)
+                : type instanceof FloatType ? (Object) Float.valueOf(text)
+                : type instanceof DoubleType ? (Object) Double.valueOf(text)
+                : type instanceof DecimalType ? (Object) Decimal.apply(
+                        new BigDecimal(text), ((DecimalType) type).precision(), ((DecimalType) type).scale())
+                : (Object) Long.valueOf(text);
+        return new Literal(value, type);
+    }
+
+    /**
+     * The proof, by the rows of some files, that other rows are not among the first of any of these orders; null if
+     * there is none.
+     */
+    static CountedFiles proof(List orders, Decision decision, List directories, long budget) throws Exception {
+        Json request = new Json().with("report", Json.raw(decision.reply)).with("budget", budget / 1000.0)
+                .with("listed", decision.listed(directories, true));
+        String answer = Geoskip.ask("first " + request, budget);
+        if (answer == null || answer.isEmpty()) {
+            return null;
+        }
+        String[] lines = answer.split("\n");
+        String[] values = lines[0].split(" ");
+        Expression among = ((TopK) orders.get(0)).until(values[0]);
+        for (int i = 1; i < values.length; i++) {
+            among = new Or(among, ((TopK) orders.get(i)).until(values[i]));
+        }
+        CountedFiles counted = new CountedFiles(among);
+        for (int i = 1; i < lines.length; i++) {
+            int space = lines[i].indexOf(' ');
+            counted.add(decision, directories, lines[i].substring(space + 1),
+                    BitSet.valueOf(Base64.getDecoder().decode(lines[i].substring(0, space))));
+        }
+        return counted.haveChanged() ? null : counted;
+    }
+}
+
+/** Files whose rows prove a condition on the first rows of an order; if one has changed, they prove nothing. */
+class CountedFiles {
+    final Expression proved;
+    private final List tables = new ArrayList(); // of FileTable, one for each file
+    private final List files = new ArrayList(); // of FileStatusWithMetadata
+
+    CountedFiles(Expression proved) { this.proved = proved; }
+
+    void add(Decision decision, List directories, String root, BitSet numbers) {
+        for (FileTable table : decision.tables) {
+            for (Object file : table.root.equals(root) ? ScalaInterop.files(ScalaInterop.seq(directories)) : new ArrayList()) {
+                int number = table.number(file);
+                if (number >= 0 && numbers.get(number)) {
+                    tables.add(table);
+                    files.add(file);
+                }
+            }
+        }
+    }
+
+    boolean haveChanged() {
+        for (int i = 0; i < files.size(); i++) {
+            FileTable table = (FileTable) tables.get(i);
+            FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(i);
+            if (table.isWritten(table.number(file), file.getPath())) {
+                return true;
+            }
+        }
+        return false;
+    }
+}

@@ -1,0 +1,195 @@
+"""The first rows of an order, for ``ORDER BY ... LIMIT k``, ``min`` and ``max``.
+
+If the rows of some files all satisfy the query's condition and come no later than a value t, and they are at least k,
+then rows beyond t are not among the first k. So ``order <= t`` is one more condition on the query's rows, and skips
+files like any other. The value is found by the rules that skip files: a file of which no row can satisfy ``NOT
+(condition AND order <= t)`` has only rows that satisfy both.
+
+*Soundness* needs nothing of the search for t: for the value that is returned, the rows of the named files were counted.
+They must be the rows that the query reads of these files, so the files must be listed by it, and unchanged.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal as Number
+from typing import Any
+
+import numpy as np
+
+from geoskip.bounds.interval import counts_of
+from geoskip.clauses import Mask
+from geoskip.indexes.base import Index
+from geoskip.planner import Decision, decide
+from geoskip.predicates import TRUE, And, Comparison, IsNull, Literal, Not, Or, Predicate
+from geoskip.rules import Deadline
+from geoskip.types import sql_type
+
+_HALVES = {"date": 1 << 31, "timestamp": 1 << 63, "timestamp_ntz": 1 << 63}
+_LARGEST = struct.unpack("<q", struct.pack("<d", sys.float_info.max))[0]
+_LARGEST_FLOAT = struct.unpack("<q", struct.pack("<d", float(np.finfo(np.float32).max)))[0]
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of rows of which a query needs only the first.
+
+    Attributes
+    ----------
+    by
+        The expression that is compared.
+    descending, nulls_first
+        The direction, and whether rows for which the expression is NULL come first.
+    rows
+        The number of rows that the query needs.
+    """
+
+    by: Predicate
+    descending: bool
+    nulls_first: bool
+    rows: int
+
+    def until(self, value: Literal) -> Predicate:
+        """Return the condition that a row comes no later than a value.
+
+        >>> from geoskip.predicates import Column
+        >>> (
+        ...     Order(Column("x", "int"), True, False, 3).until(Literal(7)),
+        ...     Order(Column("x"), False, True, 1).until(Literal(7)),
+        ... )
+        (x >= 7, (x <= 7 OR x IS NULL))
+        """
+        compared = Comparison(">=" if self.descending else "<=", self.by, value)
+        return Or((compared, IsNull(self.by))) if self.nulls_first else compared
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A value beyond which no row is among the first of an order."""
+
+    value: Literal
+    counted: tuple[Mask, ...]
+    """For each decision, the files whose rows prove it."""
+
+
+def bound_of(
+    decisions: Sequence[Decision], orders: Sequence[Order], listed: Sequence[Mask], watch: Deadline
+) -> Bound | None:
+    """Return the best bound that the files prove, or None.
+
+    Parameters
+    ----------
+    decisions
+        The decisions on the query's condition: for each dataset and each vector of partition values.
+    orders
+        The order, as an expression over the columns of each decision's dataset.
+    listed
+        For each decision, the files that the query reads, unchanged since they were indexed; no file is in two.
+    watch
+        Limits the time of users' rules, and of the whole search.
+    """
+    values = _values_of(orders[0].by.type or "") if orders else None
+    if values is None:
+        return None
+    low, high, value_at = values
+    sign, rows, until = -1 if orders[0].descending else 1, orders[0].rows, time.monotonic() + watch.most / 2
+    countable = [
+        _countable_rows(decision, order, mask, watch) if time.monotonic() < until else np.zeros(len(mask), np.int64)
+        for decision, order, mask in zip(decisions, orders, listed, strict=True)
+    ]
+
+    def counts_until(place: int) -> list[Any] | None:
+        """Return the rows of the files in which no row comes later than a value; None if they are too few."""
+        found, later = [], {}
+        for decision, order, count in zip(decisions, orders, countable, strict=True):
+            if (key := (id(decision.snapshot), order)) not in later:
+                later[key] = _may_hold(Not(order.until(value_at(sign * place))), decision, watch)
+            found.append(np.where(later[key], 0, count))
+        return found if sum(int(count.sum()) for count in found) >= rows else None
+
+    first, last = sorted((sign * low, sign * high))
+    found = counts_until(last) if sum(int(count.sum()) for count in countable) >= rows else None
+    while found is not None and first < last and time.monotonic() < until:
+        middle = (first + last) // 2
+        counts = counts_until(middle)
+        first, last, found = (middle + 1, last, found) if counts is None else (first, middle, counts)
+    return None if found is None else Bound(value_at(sign * last), _fewest_files(found, rows))
+
+
+def _countable_rows(decision: Decision, order: Order, listed: Mask, watch: Deadline) -> Any:
+    """Return the rows of each file that has only rows which satisfy the condition and may be counted, else 0.
+
+    If rows for which the order's expression is NULL come last, they are not counted.
+    """
+    files = decision.snapshot.files
+    every = decision.predicate == And(())
+    unmet = np.zeros(len(files), bool) if every else _may_hold(_is_not_true(decision.predicate), decision, watch)
+    rows = np.asarray(files.column("rows").fill_null(0), dtype=np.int64)
+    if not order.nulls_first:
+        nulls, known = _nulls_of(order.by, decision)
+        has_nulls = _may_hold(IsNull(order.by), decision, watch)
+        rows = np.where(has_nulls, np.where(known, rows - nulls, 0), rows)
+    return np.where(listed & ~unmet, rows, 0)
+
+
+def _nulls_of(expression: Predicate, decision: Decision) -> tuple[Any, Any]:
+    """Return the number of NULLs in each file, and where it is known, by an index over the expression itself."""
+    files = decision.snapshot.files
+    for index in decision.indexes:
+        if index.bound == (expression,) and "nulls" in _fields_of(index, decision):
+            return counts_of(files, str(index), "nulls")
+    return np.zeros(len(files), np.int64), np.zeros(len(files), bool)
+
+
+def _fields_of(index: Index, decision: Decision) -> set[str]:
+    entries = decision.snapshot.header.entries
+    return {field.name for entry in entries if entry.index == index for field in entry.arrow}
+
+
+def _is_not_true(condition: Predicate) -> Predicate:
+    """Return the condition that another one is FALSE or NULL."""
+    return Not(Comparison("<=>", condition, TRUE))
+
+
+def _may_hold(condition: Predicate, decision: Decision, watch: Deadline) -> Mask:
+    """Return the files in which some row may make a condition TRUE."""
+    return decide(decision.snapshot, condition, decision.indexes, watch=watch).keep
+
+
+def _fewest_files(counts: Sequence[Any], rows: int) -> tuple[Mask, ...]:
+    """Return, for each decision, the files with the most rows that are enough: they are compared at each run."""
+    every = np.concatenate(counts)
+    largest = np.argsort(-every, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(every[largest]), rows)) + 1
+    chosen = np.zeros(len(every), bool)
+    chosen[largest[:needed]] = True
+    return tuple(np.split(chosen, np.cumsum([len(count) for count in counts])[:-1]))
+
+
+def _values_of(kind: str) -> tuple[int, int, Callable[[int], Literal]] | None:
+    """Return the places of the least and the greatest value of a type, and the value at a place; None without them."""
+    found = sql_type(kind)
+    if found.is_integral:
+        return found.values.start, found.values.stop - 1, lambda place: Literal(place, kind)
+    if found.is_floating:
+        most = _LARGEST_FLOAT if found.kind == "float" else _LARGEST  # rules of distances know no infinite ones
+        return -most, most, lambda place: Literal(_float_at(place, kind), kind)
+    if found.is_decimal:
+        most = 10**found.precision - 1
+        return -most, most, lambda place: Literal(Number(place).scaleb(-found.scale), kind)
+    half = _HALVES.get(found.kind)
+    return None if half is None else (-half, half - 1, lambda place: Literal(place, kind))
+
+
+def _float_at(place: int, kind: str) -> float:
+    """Return the number at a place in the order of doubles, rounded to a float if the type is one.
+
+    >>> _float_at(_LARGEST, "double"), _float_at(0, "double"), _float_at(-_LARGEST_FLOAT, "float")
+    (1.7976931348623157e+308, 0.0, -3.4028234663852886e+38)
+    """
+    number = float(struct.unpack("<d", struct.pack("<q", abs(place)))[0])
+    return float(np.copysign(np.float32(number) if kind == "float" else number, place))

@@ -1,0 +1,211 @@
+"""Queries that need only the first rows of an order: ORDER BY with LIMIT, min and max."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import GeoBox, MinMax
+from tests.conftest import four_tens, kept_of_all, same_as_off
+from tests.spark.test_readers import settings
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def own(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A session with the view ``t`` over four files with an index."""
+    place = four_tens(tmp_path_factory.mktemp("first"))
+    session = spark.newSession()
+    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
+    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    return session
+
+
+QUERIES = {
+    "SELECT * FROM t ORDER BY temp LIMIT 3": 1,
+    "SELECT * FROM t ORDER BY temp DESC LIMIT 10": 1,
+    "SELECT * FROM t ORDER BY temp DESC LIMIT 11": 2,
+    "SELECT id FROM t ORDER BY temp DESC NULLS FIRST, id LIMIT 3": 1,
+    "SELECT * FROM t ORDER BY temp NULLS LAST LIMIT 3 OFFSET 8": 2,
+    "SELECT * FROM t WHERE temp < 30 ORDER BY temp DESC LIMIT 3": 1,
+    "SELECT * FROM t WHERE temp < 33 ORDER BY temp DESC LIMIT 3": 2,  # not all rows of the last file count
+    "SELECT * FROM t WHERE id >= 0 ORDER BY temp LIMIT 3": 4,  # not indexed, so no row counts
+    "SELECT * FROM (SELECT -temp * 2 AS x FROM t) ORDER BY x LIMIT 3": 1,
+    "SELECT * FROM t ORDER BY abs(temp - 25) LIMIT 10": 2,  # temp >= 20 AND temp <= 30
+    "SELECT max(temp) FROM t": 1,
+    "SELECT min(temp), max(temp + 1) FROM t": 2,
+    "SELECT max(temp) - 5 FROM t WHERE temp < 30": 1,
+    "SELECT max(temp), count(*) FROM t": 4,
+    "SELECT max(temp), max(id) FROM t": 4,
+    "SELECT max(temp) FILTER (WHERE id < 5) FROM t": 4,
+    "SELECT city, max(temp) FROM t GROUP BY city": 4,
+    "SELECT * FROM t ORDER BY city, temp LIMIT 3": 4,
+    "SELECT * FROM t ORDER BY temp LIMIT 41": 4,
+    "SELECT * FROM t ORDER BY temp LIMIT 0": 0,
+    "SELECT * FROM (SELECT * FROM t ORDER BY temp LIMIT 3) WHERE temp > 1": 1,
+    "SELECT * FROM (SELECT * FROM t ORDER BY temp LIMIT 3) ORDER BY temp DESC LIMIT 2": 1,
+    "SELECT * FROM t WHERE temp = (SELECT max(temp) FROM t)": 1,
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_files_of_later_rows_are_skipped(own: Any, query: str) -> None:
+    report = same_as_off(lambda: own.sql(query))
+    if QUERIES[query]:
+        assert max(scan.files_kept for scan in report.scans) == QUERIES[query], report
+
+
+ROWS = {
+    "int": [3, None, -7, 9, 4, 4],
+    "long": [2**62, None, -(2**62), 9, 4, 4],
+    "float": [0.1, None, math.nan, -math.inf, -0.0, 0.0],
+    "double": [0.1, None, math.nan, math.inf, -0.0, 1e-300],
+    "decimal": [Decimal("0.10"), None, Decimal("-9.99"), Decimal("5.00"), Decimal("4.01"), Decimal("4.02")],
+    "date": [dt.date(2024, 2, day) for day in range(1, 7)],
+    "timestamp": [dt.datetime(2024, 2, 1, hour, tzinfo=dt.UTC) for hour in range(6)],
+    "ntz": [dt.datetime(1850, 2, 1, hour) for hour in range(6)],
+}
+KINDS = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal": pa.decimal128(3, 2),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "ntz": pa.timestamp("us"),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_every_order_of_every_type(spark: Any, tmp_path: Path, kind: str) -> None:
+    session = spark.newSession()
+    for number, value in enumerate(ROWS[kind]):
+        table = pa.table({"v": pa.array([value, value], KINDS[kind]), "n": [number, number]})
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    geoskip.dataset(session, str(tmp_path)).create_index(MinMax("v"))
+    session.read.parquet(str(tmp_path)).createOrReplaceTempView("r")
+    read = {}
+    for order in ("v", "v DESC", "v NULLS LAST", "v DESC NULLS FIRST"):
+        for rows in (1, 2, 3, 5):
+            query = f"SELECT v FROM r ORDER BY {order} LIMIT {rows}"
+            read[query] = kept_of_all(lambda query=query: session.sql(query))[0]
+    for function in ("min", "max"):
+        assert kept_of_all(lambda function=function: session.sql(f"SELECT {function}(v) FROM r"))[0] <= 2
+    assert all(count <= 4 for count in read.values()), read
+    assert read["SELECT v FROM r ORDER BY v LIMIT 1"] == (2 if kind in ("decimal", "float") else 1)  # -9.99 and -inf
+
+
+@pytest.mark.parametrize("nulls", [1, 10])
+def test_rows_that_are_null_are_not_counted_if_they_come_last(spark: Any, tmp_path: Path, nulls: int) -> None:
+    session = spark.newSession()
+    for number in range(3):
+        values = [None] * nulls + list(range(10 * number, 10 * number + 10 - nulls))
+        pq.write_table(pa.table({"v": pa.array(values, pa.int32())}), tmp_path / f"{number}.parquet")
+    geoskip.dataset(session, str(tmp_path)).create_index(MinMax("v"))
+    frame = session.read.parquet(str(tmp_path))
+    for rows, files in ((9, 1), (10, 2)):
+        expected = files if nulls == 1 else 3
+        assert kept_of_all(lambda rows=rows: frame.orderBy(frame.v.desc()).limit(rows))[0] == expected
+        assert (
+            kept_of_all(lambda rows=rows: frame.orderBy(-frame.v).limit(rows))[0] == 3
+        )  # NULLs of all files are first
+
+
+def test_partitions_count_only_their_own_rows(spark: Any, tmp_path: Path) -> None:
+    session = spark.newSession()
+    for day in range(1, 4):
+        folder = tmp_path / f"day=2024-01-0{day}"
+        folder.mkdir()
+        for number in range(2):
+            pq.write_table(
+                pa.table({"v": list(range(100 * day + 10 * number, 100 * day + 10 * number + 10))}),
+                folder / f"{number}.parquet",
+            )
+    geoskip.dataset(session, str(tmp_path)).create_index(MinMax("v"))
+    session.read.parquet(str(tmp_path)).createOrReplaceTempView("p")
+    for query, files in {
+        "SELECT * FROM p ORDER BY v DESC LIMIT 3": 1,
+        "SELECT * FROM p WHERE day < '2024-01-03' ORDER BY v DESC LIMIT 3": 1,
+        "SELECT * FROM p WHERE day = '2024-01-01' OR v < 205 ORDER BY v DESC LIMIT 3": 2,
+        "SELECT * FROM p ORDER BY v + day(day) DESC LIMIT 11": 2,
+        "SELECT max(v) FROM p WHERE day <> '2024-01-03'": 1,
+    }.items():
+        assert kept_of_all(lambda query=query: session.sql(query))[0] == files, query
+
+
+@pytest.mark.parametrize("change", ["other rows", "gone"])
+def test_plans_that_run_again_look_at_the_counted_files(spark: Any, tmp_path: Path, change: str) -> None:
+    session = spark.newSession()
+    place = four_tens(tmp_path)
+    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
+    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    frame = session.sql("SELECT temp FROM t ORDER BY temp DESC LIMIT 3")
+    assert [row.temp for row in frame.collect()] == [39, 38, 37]
+    assert geoskip.report(frame).files_kept == 1
+    table = pq.read_table(place / "part-3.parquet")
+    kept = table.slice(0, 1 if change == "other rows" else 0)
+    pq.write_table(kept, place / "part-3.parquet")
+    again = [row.temp for row in frame.collect()]
+    assert again == ([30, 29, 28] if change == "other rows" else [29, 28, 27])
+    stale = session.sql("SELECT temp FROM t ORDER BY temp DESC LIMIT 3")  # planned over a listing from before
+    assert [row.temp for row in stale.collect()] == again
+
+
+def test_files_of_two_datasets_are_counted_once(spark: Any, tmp_path: Path) -> None:
+    session = spark.newSession()
+    place = four_tens(tmp_path)
+    (place / "inner").mkdir()
+    for number in (2, 3):
+        (place / f"part-{number}.parquet").rename(place / "inner" / f"part-{number}.parquet")
+    geoskip.dataset(session, str(place / "inner")).create_index(MinMax("temp"))
+    frame = session.read.parquet(str(place), str(place / "inner"))
+    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
+    assert same_as_off(lambda: frame.orderBy(frame.temp.desc()).limit(15)).files_kept >= 2
+
+
+def test_readers_that_may_leave_out_rows_count_none(spark: Any, tmp_path: Path) -> None:
+    session = spark.newSession()
+    place = four_tens(tmp_path)
+    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
+    query = lambda frame: frame.orderBy(frame.temp.desc()).limit(3)  # noqa: E731
+    assert kept_of_all(lambda: query(session.read.parquet(str(place))))[0] == 1
+    lenient = session.read.option("ignoreCorruptFiles", "true").parquet(str(place))
+    assert kept_of_all(lambda: query(lenient))[0] == 4
+    with settings(session, {"spark.sql.files.ignoreMissingFiles": "true"}):
+        assert kept_of_all(lambda: query(session.read.parquet(str(place))))[0] == 4
+    session.read.parquet(str(place)).select("temp").repartition(4).write.json(str(tmp_path / "json"))
+    geoskip.dataset(session, str(tmp_path / "json"), format="json").create_index(MinMax("temp"))
+    assert kept_of_all(lambda: query(session.read.json(str(tmp_path / "json"))))[0] == 4
+
+
+@pytest.mark.parametrize("functions", ["Sedona's", "Python's"])
+def test_nearest_points(spark: Any, plain: Any, tmp_path: Path, functions: str) -> None:
+    session = plain if functions == "Python's" else spark
+    if not session.catalog.functionExists("ST_KNN") and functions == "Sedona's":
+        pytest.skip("Sedona does not run on this version of Spark")
+    for number in range(16):
+        x, y = 10.0 * (number % 4), 10.0 * (number // 4)
+        points = {"x": [x + n / 10 for n in range(10)], "y": [y + n / 10 for n in range(10)]}
+        pq.write_table(pa.table(points), tmp_path / f"{number}.parquet")
+    geoskip.dataset(session, str(tmp_path)).create_index(GeoBox("x", "y"))
+    session.read.parquet(str(tmp_path)).createOrReplaceTempView("points")
+    here = "ST_GeomFromText('POINT (11 11)')"
+    for query, files in {
+        f"SELECT *, ST_Distance(ST_Point(x, y), {here}) d FROM points ORDER BY d LIMIT 5": 1,
+        f"SELECT * FROM points ORDER BY ST_DistanceSphere({here}, ST_Point(x, y)) LIMIT 5": 1,
+        f"SELECT * FROM points ORDER BY ST_DistanceSpheroid(ST_Point(x, y), {here}) DESC LIMIT 5": 1,
+        f"SELECT min(ST_Distance(ST_Point(x, y), {here})) FROM points": 1,
+        "SELECT * FROM points WHERE ST_Contains(ST_GeomFromText('POLYGON ((15 15, 35 15, 35 35, 15 35, 15 15))'), "
+        f"ST_Point(x, y)) ORDER BY ST_Distance(ST_Point(x, y), {here}) LIMIT 5": 1,
+    }.items():
+        assert kept_of_all(lambda query=query: session.sql(query))[0] == files, query
