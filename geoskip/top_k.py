@@ -23,13 +23,15 @@ import numpy as np
 
 from geoskip.bounds.interval import counts_of
 from geoskip.clauses import Mask
-from geoskip.indexes.base import Index
+from geoskip.indexes.minmax import MinMax
 from geoskip.planner import Decision, decide
 from geoskip.predicates import TRUE, And, Comparison, IsNull, Literal, Not, Or, Predicate
 from geoskip.rules import Deadline
 from geoskip.types import sql_type
 
 _HALVES = {"date": 1 << 31, "timestamp": 1 << 63, "timestamp_ntz": 1 << 63}
+_CLOSE = 1 << 32
+"""The places between doubles that differ by less than a millionth."""
 _LARGEST = struct.unpack("<q", struct.pack("<d", sys.float_info.max))[0]
 _LARGEST_FLOAT = struct.unpack("<q", struct.pack("<d", float(np.finfo(np.float32).max)))[0]
 
@@ -95,7 +97,7 @@ def bound_of(
     values = _values_of(orders[0].by.type or "") if orders else None
     if values is None:
         return None
-    low, high, value_at = values
+    low, high, apart, value_at = values
     sign, rows, until = -1 if orders[0].descending else 1, orders[0].rows, time.monotonic() + watch.most / 2
     countable = [
         _countable_rows(decision, order, mask, watch) if time.monotonic() < until else np.zeros(len(mask), np.int64)
@@ -113,7 +115,7 @@ def bound_of(
 
     first, last = sorted((sign * low, sign * high))
     found = counts_until(last) if sum(int(count.sum()) for count in countable) >= rows else None
-    while found is not None and first < last and time.monotonic() < until:
+    while found is not None and last - first > apart and time.monotonic() < until:
         middle = (first + last) // 2
         counts = counts_until(middle)
         first, last, found = (middle + 1, last, found) if counts is None else (first, middle, counts)
@@ -137,17 +139,12 @@ def _countable_rows(decision: Decision, order: Order, listed: Mask, watch: Deadl
 
 
 def _nulls_of(expression: Predicate, decision: Decision) -> tuple[Any, Any]:
-    """Return the number of NULLs in each file, and where it is known, by an index over the expression itself."""
+    """Return the number of NULLs in each file, and where it is known, by a MinMax over the expression itself."""
     files = decision.snapshot.files
     for index in decision.indexes:
-        if index.bound == (expression,) and "nulls" in _fields_of(index, decision):
+        if isinstance(index, MinMax) and index.reads(expression):
             return counts_of(files, str(index), "nulls")
     return np.zeros(len(files), np.int64), np.zeros(len(files), bool)
-
-
-def _fields_of(index: Index, decision: Decision) -> set[str]:
-    entries = decision.snapshot.header.entries
-    return {field.name for entry in entries if entry.index == index for field in entry.arrow}
 
 
 def _is_not_true(condition: Predicate) -> Predicate:
@@ -170,19 +167,22 @@ def _fewest_files(counts: Sequence[Any], rows: int) -> tuple[Mask, ...]:
     return tuple(np.split(chosen, np.cumsum([len(count) for count in counts])[:-1]))
 
 
-def _values_of(kind: str) -> tuple[int, int, Callable[[int], Literal]] | None:
-    """Return the places of the least and the greatest value of a type, and the value at a place; None without them."""
+def _values_of(kind: str) -> tuple[int, int, int, Callable[[int], Literal]] | None:
+    """Return the places of the least and the greatest value of a type, and the value at a place; None without them.
+
+    The third number is the distance of places which is not worth a step of the search.
+    """
     found = sql_type(kind)
     if found.is_integral:
-        return found.values.start, found.values.stop - 1, lambda place: Literal(place, kind)
+        return found.values.start, found.values.stop - 1, 0, lambda place: Literal(place, kind)
     if found.is_floating:
         most = _LARGEST_FLOAT if found.kind == "float" else _LARGEST  # rules of distances know no infinite ones
-        return -most, most, lambda place: Literal(_float_at(place, kind), kind)
+        return -most, most, _CLOSE, lambda place: Literal(_float_at(place, kind), kind)
     if found.is_decimal:
         most = 10**found.precision - 1
-        return -most, most, lambda place: Literal(Number(place).scaleb(-found.scale), kind)
+        return -most, most, 0, lambda place: Literal(Number(place).scaleb(-found.scale), kind)
     half = _HALVES.get(found.kind)
-    return None if half is None else (-half, half - 1, lambda place: Literal(place, kind))
+    return None if half is None else (-half, half - 1, 0, lambda place: Literal(place, kind))
 
 
 def _float_at(place: int, kind: str) -> float:

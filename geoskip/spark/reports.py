@@ -117,7 +117,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         bytes_total=summary["bytes_total"],
         bytes_kept=summary["bytes_kept"],
         planning_seconds=summary.get("planning_seconds", 0.0),
-        noted=(*reasons, *([summary["awaited"]] if "awaited" in summary else [])),
+        noted=(*reasons, *summary.get("notes", ())),
         files_unindexed=summary.get("unknown", 0),
         files_audited=summary.get("audited", 0),
         lost=tuple(summary.get("lost", ())),

@@ -209,3 +209,12 @@ def test_nearest_points(spark: Any, plain: Any, tmp_path: Path, functions: str) 
         f"ST_Point(x, y)) ORDER BY ST_Distance(ST_Point(x, y), {here}) LIMIT 5": 1,
     }.items():
         assert kept_of_all(lambda query=query: session.sql(query))[0] == files, query
+
+
+def test_reports_tell_which_rows_are_the_first(own: Any) -> None:
+    explained = geoskip.explain(own.sql("SELECT * FROM t ORDER BY temp DESC LIMIT 3"))
+    assert "only rows with (temp >= 30) can be the first 3 rows by temp DESC NULLS LAST" in str(explained).replace(
+        "L)", ")"
+    )
+    unknown = geoskip.explain(own.sql("SELECT max(id) FROM t"))
+    assert "the first row by id DESC NULLS LAST may be in any file" in str(unknown)

@@ -72,12 +72,15 @@ class AnsweredScan {
     /** Skips more files by the condition that a row is among the first of one of these orders, if files prove one. */
     void narrow(Decision decision, List first) throws Exception {
         CountedFiles counted = TopK.proof(first, decision, directories, rule.budget());
-        if (counted != null) {
-            List conditions = new ArrayList(decision.conditions);
-            conditions.add(counted.proved);
-            decision.replaceBy(decide(conditions, new ArrayList()), conditions);
-            decision.counted = counted;
+        if (counted == null) {
+            decision.note = TopK.described(first) + " may be in any file: the metadata prove no bound";
+            return;
         }
+        List conditions = new ArrayList(decision.conditions);
+        conditions.add(counted.proved);
+        decision.replaceBy(decide(conditions, new ArrayList()), conditions);
+        decision.counted = counted;
+        decision.note = "only rows with " + PlannedScan.text(counted.proved) + " can be " + TopK.described(first);
     }
 
     /** True if the answer to one of the subqueries in these conditions may be used. */

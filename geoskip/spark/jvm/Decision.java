@@ -29,6 +29,7 @@ public class Decision {
     private final List changed = new ArrayList(); // of BitSet, one for each table: files changed since the listing
     boolean watched; // true if skipped files can be compared with their fingerprints again
     CountedFiles counted; // by which files are skipped; null without an order of which only the first rows are needed
+    String note; // about the first rows of an order, for reports; or null
     Slots slots;
     String reply = "{}"; // Python's answer without the bits, as JSON: for reports
     long planningNanos;

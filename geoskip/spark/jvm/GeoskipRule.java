@@ -339,6 +339,8 @@ class GeoskipRule extends GuardedRule {
         decision.conditions = needed.conditions;
         if (!first.isEmpty()) {
             scan.narrow(decision, first);
+        } else if (!needed.first.isEmpty()) {
+            decision.note = TopK.described(needed.first) + " may be in any file: the reader may leave out rows of others";
         }
         decision.planningNanos = System.nanoTime() - started;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);

@@ -58,7 +58,8 @@ class NeededRows {
         if (isProjection && ScalaInterop.deterministic(((Project) plan).projectList())) {
             List orders = new ArrayList();
             for (TopK order : first) {
-                orders.add(order.over((Expression) GeoskipRule.through(plan, Collections.singletonList(order.by)).get(0)));
+                List by = GeoskipRule.through(plan, Collections.singletonList(order.by));
+                orders.add(order.over((Expression) by.get(0)));
             }
             return new NeededRows(GeoskipRule.through(plan, conditions), barriers, orders, limit, globalLimit);
         }
@@ -117,7 +118,8 @@ class NeededRows {
 
 /** An order of which a plan needs only the first rows. */
 class TopK {
-    private static final List FORMATS = Arrays.asList("ParquetFileFormat", "OrcFileFormat", "AvroFileFormat", "GeoParquetFileFormat");
+    private static final List FORMATS =
+            Arrays.asList("ParquetFileFormat", "OrcFileFormat", "AvroFileFormat", "GeoParquetFileFormat");
     final Expression by;
     private final boolean descending;
     private final boolean nullsFirst;
@@ -148,8 +150,20 @@ class TopK {
     static boolean isCountable(LogicalRelation relation) {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         FileSourceOptions options = new FileSourceOptions(files.options());
-        return TableFormat.of(files.location()) == null && !options.ignoreCorruptFiles() && !options.ignoreMissingFiles()
+        return TableFormat.of(files.location()) == null
+                && !options.ignoreCorruptFiles() && !options.ignoreMissingFiles()
                 && FORMATS.contains(files.fileFormat().getClass().getSimpleName());
+    }
+
+    /** These orders as text: `the first 3 rows by temp DESC`. */
+    static String described(List orders) {
+        List texts = new ArrayList();
+        for (TopK order : orders) {
+            String rows = order.rows == 1 ? "the first row" : "the first " + order.rows + " rows";
+            texts.add(rows + " by " + PlannedScan.text(order.by) + (order.descending ? " DESC" : "")
+                    + (order.nullsFirst ? " NULLS FIRST" : " NULLS LAST"));
+        }
+        return String.join(" or ", texts);
     }
 
     Json json(Names names, Slots slots) {
@@ -160,7 +174,8 @@ class TopK {
     /** The condition that a row comes no later than a value, given as text. */
     private Expression until(String value) {
         Literal bound = literal(value, by.dataType());
-        Expression compared = (Expression) (descending ? new GreaterThanOrEqual(by, bound) : new LessThanOrEqual(by, bound));
+        Expression compared =
+                descending ? (Expression) new GreaterThanOrEqual(by, bound) : new LessThanOrEqual(by, bound);
         return nullsFirst ? new Or(compared, new IsNull(by)) : compared;
     }
 
@@ -213,8 +228,8 @@ class CountedFiles {
 
     void add(Decision decision, List directories, String root, BitSet numbers) {
         for (FileTable table : decision.tables) {
-            for (Object file : table.root.equals(root) ? ScalaInterop.files(ScalaInterop.seq(directories)) : new ArrayList()) {
-                int number = table.number(file);
+            for (Object file : ScalaInterop.files(ScalaInterop.seq(directories))) {
+                int number = table.root.equals(root) ? table.number(file) : -1;
                 if (number >= 0 && numbers.get(number)) {
                     tables.add(table);
                     files.add(file);

@@ -170,9 +170,14 @@ class ScanFacts {
             return json.with("reason", "a setting changed between its planning and its run: plan the query again");
         }
         decision.writeAudit(json);
+        List notes = new ArrayList();
         if (index != null && index.awaitsKeys()) {
-            json.put("awaited", DynamicFilePruning.LATER);
+            notes.add(DynamicFilePruning.LATER);
         }
+        if (decision.note != null) {
+            notes.add(decision.note);
+        }
+        json.put("notes", notes);
         return json.with("planning_seconds", decision.planningNanos / 1e9).with("unknown", unknown())
                 .with("report", Json.raw(decision.reply));
     }

@@ -1,0 +1,104 @@
+"""The first rows of an order: no bound excludes one of them, and wrong counts are found out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from geoskip import predicates as p
+from geoskip.metadata import FileMetadata
+from geoskip.planner import decide
+from geoskip.rules import Deadline
+from geoskip.top_k import Bound, Order, bound_of
+from tests.support.evaluator import compare, outcomes, value
+from tests.support.harness import COLUMNS, World, call
+from tests.support.strategies import examples, predicates, worlds
+
+Conditions = tuple[p.Predicate, ...]
+Query = tuple[World, Conditions, Order]
+Change = Callable[[Conditions, Order], tuple[Conditions, Order]]
+BOUNDS: list[bool] = []
+
+
+@st.composite
+def queries(draw: Any) -> Query:
+    """Some files, the conditions of a query, and its order: by a column, or by its negation."""
+    name = draw(st.sampled_from(["a", "x", "f", "d", "day", "ts"]))
+    column = COLUMNS[name]
+    negated = call("negative", column, type="double") if name == "x" else column
+    conditions = draw(st.lists(predicates((name,)), max_size=1))
+    order = Order(
+        draw(st.sampled_from([column, negated])), *(draw(st.booleans()) for _ in "ab"), draw(st.integers(1, 6))
+    )
+    return draw(worlds((name,))), tuple(conditions), order
+
+
+def bound(world: World, conditions: Conditions, order: Order) -> Bound | None:
+    """The bound by the metadata of all files."""
+    found = {str(index): world.metadata.column(str(index)) for index in world.types}
+    rows = pa.array([len(rows) for rows in world.files], pa.int64())
+    files = FileMetadata.of(pa.table({**found, "rows": rows}))
+    snapshot: Any = SimpleNamespace(files=files, header=SimpleNamespace(root="", entries=()))
+    decision = decide(snapshot, p.And(conditions), tuple(world.types))
+    return bound_of([decision], [order], [np.ones(len(rows), bool)], Deadline())
+
+
+def is_sound(query: Query, change: Change = lambda conditions, order: (conditions, order)) -> bool:
+    """True if each of the first rows, by the oracle, satisfies the condition that the bound states."""
+    world, conditions, order = query
+    found = bound(world, *change(conditions, order))
+    BOUNDS.append(found is not None)
+    if found is None:
+        return True
+    rows = [row for file in world.files for row in file]
+    met = [row for row in rows if outcomes(p.And(conditions), row) == {True}]  # others may throw, or not match
+    first = sorted(met, key=functools.cmp_to_key(functools.partial(_compare, order)))[: order.rows]
+    until = order.until(found.value)
+    return len(met) >= order.rows and all(True in outcomes(until, row) for row in first)
+
+
+def _compare(order: Order, one: Any, other: Any) -> int:
+    a, b = value(order.by, one), value(order.by, other)
+    if a is None or b is None:
+        return ((b is None) - (a is None)) * (1 if order.nulls_first else -1)
+    return compare(a, b) * (-1 if order.descending else 1)
+
+
+@settings(max_examples=examples(800), deadline=None, suppress_health_check=list(HealthCheck))
+@given(queries())
+def test_no_first_row_is_excluded(query: Query) -> None:
+    assert is_sound(query)
+
+
+def test_most_orders_have_a_bound() -> None:
+    if len(BOUNDS) < 100:
+        pytest.skip("the test above did not run")
+    assert sum(BOUNDS) > 0.2 * len(BOUNDS)
+
+
+WRONG: dict[str, Change] = {
+    "rows that do not match are counted": lambda conditions, order: ((), order),
+    "NULLs that come last are counted": lambda conditions, order: (conditions, replace(order, nulls_first=True)),
+    "one row too few is counted": lambda conditions, order: (conditions, replace(order, rows=max(order.rows - 1, 1))),
+    "the order is reversed": lambda conditions, order: (conditions, replace(order, descending=not order.descending)),
+}
+
+
+@pytest.mark.parametrize("change", WRONG)
+def test_wrong_counts_are_found_out(change: str) -> None:
+    @settings(max_examples=2000, deadline=None, phases=[Phase.generate], database=None, derandomize=True)
+    @given(queries())
+    def search(query: Query) -> None:
+        assert is_sound(query, WRONG[change])
+
+    with pytest.raises(AssertionError):
+        search()
