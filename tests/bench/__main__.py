@@ -14,7 +14,7 @@ SECTIONS: Mapping[str, str] = {
     "probing": "equality through 10,000 to 1,000,000 synthetic files",
     "distances": "conditions on a distance through MetricDist",
     "queries": "what geoskip adds to a Spark query on real files",
-    "joins": "joins of 2,000 files with a small table",
+    "joins": "joins of 2,000 files with a small table, and first rows of an order",
     "files": "geoskip.files over the metadata of 1,000,000 files, without Spark",
     "many": "what it adds to planning on 100,000 files, in a driver of 1 GB",
     "wide": "TPC-H and TPC-DS with every column indexed, and a table of 150 indexes",

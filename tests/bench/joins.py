@@ -1,13 +1,15 @@
-"""Joins of 2,000 files with a small table, off and on in turn: the median of whole queries.
+"""Files that are chosen by other rows, of 2,000 files, off and on in turn: the median of whole queries.
 
-The small table has other rows in each run. *A row in every file* is a join by which no file can be skipped: the scan
-then waits for the broadcast and the decision for nothing.
+*Joins*: with a small table, which has other rows in each run. *A row in every file* is a join by which no file can be
+skipped: the scan then waits for the broadcast and the decision for nothing. *First rows*: ORDER BY with LIMIT.
+*Unindexed* is an order for which nothing can be proved.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import geoskip
@@ -38,12 +40,23 @@ SMALL: dict[str, tuple[str, Callable[[int], str], float]] = {
 }  # fmt: skip
 
 
+FIRST = {
+    "the latest 100": ("SELECT * FROM readings ORDER BY id DESC LIMIT 100", 1),
+    "the greatest": ("SELECT max(id) FROM readings", 1),
+    "the nearest 10": (
+        "SELECT * FROM readings ORDER BY ST_Distance(ST_Point(lng, lat), ST_Point({0}, 40)) LIMIT 10",
+        1,
+    ),
+    "unindexed": ("SELECT * FROM readings ORDER BY temp LIMIT 10", UNHELPED),
+}
+COLUMNS = ("files read", "off", "on", "off / on", "target")
+
+
 def run() -> None:
-    """Print the table."""
+    """Print the tables."""
     spark = session()
-    shown = table(
-        f"Joins of {FILES:,} files, milliseconds", "small side", "files read", "off", "on", "off / on", "target"
-    )
+    joins = table(f"Joins of {FILES:,} files, milliseconds", "small side", *COLUMNS)
+    first = table(f"First rows of {FILES:,} files, milliseconds", "rows", *COLUMNS)
     with console.status("measuring joins") as status:
         folder = readings(FILES)
         shutil.rmtree(folder / "_geoskip", ignore_errors=True)
@@ -51,17 +64,28 @@ def run() -> None:
         spark.read.parquet(str(folder)).createOrReplaceTempView("readings")
         for what, (condition, small, least) in SMALL.items():
             status.update(what)
-            shown.add_row(what, *_compared(spark, condition, small, least))
-    console.print(shown)
+            joins.add_row(what, *_compared(spark, partial(_joined, spark, condition, small), least))
+        for what, (query, least) in FIRST.items():
+            status.update(what)
+            first.add_row(what, *_compared(spark, partial(_first, spark, query), least))
+    console.print(joins, first)
 
 
-def _compared(spark: Any, condition: str, small: Callable[[int], str], least: float) -> list[str]:
+def _joined(spark: Any, condition: str, small: Callable[[int], str], number: int) -> Any:
+    spark.sql(small(number)).createOrReplaceTempView("small")
+    listed = "readings WHERE" if " IN (" in condition else "readings JOIN small ON"
+    return spark.sql(f"SELECT count(*), sum(temp) FROM {listed} {condition}")
+
+
+def _first(spark: Any, query: str, number: int) -> Any:
+    return spark.sql(query.format(-90 - number / 100))
+
+
+def _compared(spark: Any, query: Callable[[int], Any], least: float) -> list[str]:
     """A row: files read, off, on and their ratio (target: at least ``least``)."""
 
     def run(number: int) -> Any:
-        spark.sql(small(number)).createOrReplaceTempView("small")
-        listed = "readings WHERE" if " IN (" in condition else "readings JOIN small ON"
-        found = spark.sql(f"SELECT count(*), sum(temp) FROM {listed} {condition}")
+        found = query(number)
         found.collect()
         return found
 
