@@ -338,9 +338,9 @@ class GeoskipRule extends GuardedRule {
         decision.relation = relation;
         decision.conditions = needed.conditions;
         if (!first.isEmpty()) {
-            scan.narrow(decision, first);
+            scan.narrow(decision, first, budget() - (System.nanoTime() - started) / 1000000);
         } else if (!needed.first.isEmpty()) {
-            decision.note = TopK.described(needed.first) + " may be in any file: the reader may leave out rows of others";
+            decision.note = TopK.described(needed.first) + " may be in any file: this reader may leave out rows";
         }
         decision.planningNanos = System.nanoTime() - started;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
