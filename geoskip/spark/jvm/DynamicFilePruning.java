@@ -1,6 +1,5 @@
 package geoskip;
 
-import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -225,20 +224,10 @@ class DynamicFilePruning extends GuardedRule {
     }
 
     private static Expression filter(Expression key, LogicalPlan other, Seq sent, int number) throws Exception {
-        Constructor made = DynamicPruningSubquery.class.getConstructors()[0];
-        Object numbers = made.getParameterTypes()[3] == int.class ? (Object) Integer.valueOf(number)
-                : ScalaInterop.seq(Collections.singletonList(Integer.valueOf(number)));
-        Object[] fields = {
-            key, other, sent, numbers, Boolean.TRUE, NamedExpression$.MODULE$.newExprId(), Option.empty()
-        };
-        Class[] types = made.getParameterTypes();
-        if (types.length > fields.length) { // newer versions of Spark have one more, computed from the others
-            Object last = DynamicPruningSubquery.class.getMethod(
-                    "apply$default$8", (Class[]) Arrays.copyOf(types, fields.length)).invoke(null, fields);
-            fields = Arrays.copyOf(fields, types.length);
-            fields[types.length - 1] = last;
-        }
-        return (Expression) made.newInstance(fields);
+        boolean isSingle = DynamicPruningSubquery.class.getConstructors()[0].getParameterTypes()[3] == int.class;
+        Object numbers = Integer.valueOf(number);
+        return (Expression) ScalaInterop.made(DynamicPruningSubquery.class, key, other, sent,
+                isSingle ? numbers : ScalaInterop.seq(Collections.singletonList(numbers)), Boolean.TRUE);
     }
 
     /** A relation under the filters that read more than columns of partitions; itself if geoskip leaves it alone. */

@@ -1,6 +1,5 @@
 package geoskip;
 
-import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -51,13 +50,13 @@ class JoinedRows {
         Expression rows = new CollectList(new CreateNamedStruct(ScalaInterop.seq(fields))).toAggregateExpression();
         Alias named = new Alias(
                 rows, "rows", NamedExpression$.MODULE$.newExprId(), (Seq) Nil$.MODULE$, Option.empty(), (Seq) Nil$.MODULE$);
-        subquery = (ScalarSubquery) made(ScalarSubquery.class,
-                made(Aggregate.class, Nil$.MODULE$, ScalaInterop.seq(Collections.singletonList(named)), few));
+        subquery = (ScalarSubquery) ScalaInterop.made(ScalarSubquery.class,
+                ScalaInterop.made(Aggregate.class, Nil$.MODULE$, ScalaInterop.seq(Collections.singletonList(named)), few));
     }
 
     /** The condition that a row has a partner among those of a plan. */
     static Exists partner(LogicalPlan other, Expression condition) throws Exception {
-        return (Exists) made(
+        return (Exists) ScalaInterop.made(
                 Exists.class, other, Nil$.MODULE$, null, ScalaInterop.seq(Collections.singletonList(condition)));
     }
 
@@ -90,19 +89,6 @@ class JoinedRows {
             }
         }
         return true;
-    }
-
-    /** A node of Spark from its first fields, with the defaults of other fields, whose number depends on the version. */
-    private static Object made(Class node, Object... first) throws Exception {
-        Constructor constructor = node.getConstructors()[0];
-        Class[] types = constructor.getParameterTypes();
-        Object[] fields = new Object[types.length];
-        for (int i = 0; i < types.length; i++) {
-            fields[i] = i < first.length && first[i] != null ? first[i]
-                    : types[i] == ExprId.class ? NamedExpression$.MODULE$.newExprId()
-                    : types[i] == Option.class ? Option.empty() : Nil$.MODULE$;
-        }
-        return constructor.newInstance(fields);
     }
 
     /** A filter that is always TRUE, over the subquery. */

@@ -244,6 +244,19 @@ public class ScalaInterop {
         return product;
     }
 
+    /** A node of Spark from its first fields, with the defaults of other fields, whose number depends on the version. */
+    static Object made(Class node, Object... first) throws Exception {
+        Constructor constructor = node.getConstructors()[0];
+        Class[] types = constructor.getParameterTypes();
+        Object[] fields = new Object[types.length];
+        for (int i = 0; i < types.length; i++) {
+            fields[i] = i < first.length && first[i] != null ? first[i]
+                    : types[i] == ExprId.class ? NamedExpression$.MODULE$.newExprId()
+                    : types[i] == Option.class ? Option.empty() : Nil$.MODULE$;
+        }
+        return constructor.newInstance(fields);
+    }
+
     private ScalaInterop() {}
 }
 
