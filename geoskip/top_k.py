@@ -123,7 +123,7 @@ def bound_of(
 
 
 def _countable_rows(decision: Decision, order: Order, listed: Mask, watch: Deadline) -> Any:
-    """Return the rows of each file that has only rows which satisfy the condition and may be counted, else 0.
+    """Return the rows of each file that has only rows which satisfy the condition, else 0.
 
     If rows for which the order's expression is NULL come last, they are not counted.
     """
@@ -139,7 +139,7 @@ def _countable_rows(decision: Decision, order: Order, listed: Mask, watch: Deadl
 
 
 def _nulls_of(expression: Predicate, decision: Decision) -> tuple[Any, Any]:
-    """Return the number of NULLs in each file, and where it is known, by a MinMax over the expression itself."""
+    """Return the NULLs of each file, and where they are known, by a MinMax over the expression itself."""
     files = decision.snapshot.files
     for index in decision.indexes:
         if isinstance(index, MinMax) and index.reads(expression):
@@ -158,7 +158,7 @@ def _may_hold(condition: Predicate, decision: Decision, watch: Deadline) -> Mask
 
 
 def _fewest_files(counts: Sequence[Any], rows: int) -> tuple[Mask, ...]:
-    """Return, for each decision, the files with the most rows that are enough: they are compared at each run."""
+    """Return, for each decision, the files with the most rows that are enough."""
     every = np.concatenate(counts)
     largest = np.argsort(-every, kind="stable")
     needed = int(np.searchsorted(np.cumsum(every[largest]), rows)) + 1
@@ -168,9 +168,9 @@ def _fewest_files(counts: Sequence[Any], rows: int) -> tuple[Mask, ...]:
 
 
 def _values_of(kind: str) -> tuple[int, int, int, Callable[[int], Literal]] | None:
-    """Return the places of the least and the greatest value of a type, and the value at a place; None without them.
+    """Return the places of the least and the greatest value of a type, and the value at a place.
 
-    The third number is the distance of places which is not worth a step of the search.
+    The third number is the distance of places which is not worth a step of the search. None for types without places.
     """
     found = sql_type(kind)
     if found.is_integral:
