@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from string import Formatter
 from typing import Any, ClassVar
 
@@ -89,11 +89,20 @@ class _BooleanVertex(Predicate):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Column(Predicate):
-    """A column; nested fields are written with dots, special names in backquotes (``a.`b.c```)."""
+    """A column; nested fields are written with dots, special names in backquotes (``a.`b.c```).
+
+    >>> Column("`col-4f1c`", "int", "city"), Column("`col-4f1c`", "int", "city") == Column("`col-4f1c`", "int")
+    (city, True)
+    """
 
     name: str
     type: str | None = None
-    form = "{name}"
+    shown: str | None = field(default=None, compare=False)
+    """The name in texts, if the files have other names than the table."""
+
+    def pieces(self) -> Sequence[str]:
+        """Return the name."""
+        return (self.shown or self.name,)
 
 
 _OF_TIME: dict[str | None, tuple[str, Any, str]] = {

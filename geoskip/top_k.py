@@ -180,7 +180,7 @@ def _values_of(kind: str) -> tuple[int, int, int, Callable[[int], Literal]] | No
         return -most, most, _CLOSE, lambda place: Literal(_float_at(place, kind), kind)
     if found.is_decimal:
         most = 10**found.precision - 1
-        return -most, most, 0, lambda place: Literal(Number(place).scaleb(-found.scale), kind)
+        return -most, most, 0, lambda place: Literal(Number(f"{place}E-{found.scale}"), kind)  # exactly
     half = _HALVES.get(found.kind)
     return None if half is None else (-half, half - 1, 0, lambda place: Literal(place, kind))
 

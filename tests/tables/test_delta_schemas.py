@@ -48,6 +48,9 @@ def test_column_mapping(spark: Any, place: Path, kept: Kept, mode: str) -> None:
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN at.lat TO latitude")
     assert kept(f"{found} heat % 7 = 6 AND heat < 10") == (1, 4)
     assert kept(f"{found} at.latitude * 2 > 75") == (1, 4)
+    shown = str(geoskip.explain(spark.sql(f"{found} heat < 10 AND at.latitude * 2 < 75")))
+    assert "heat < 10 AND (at.latitude * 2.0) < 75.0" in shown
+    assert "col-" not in shown  # as columns are called in the files
     with pytest.raises(GeoskipError, match=r"cannot be resolved.*delete_index\('valuelist\(temp % 7\)'\)"):
         dataset.create_index(ValueList("heat % 7"))
     spark.sql(f"ALTER TABLE {table} ADD COLUMN (temp bigint, at.lat double)")  # others under the old names

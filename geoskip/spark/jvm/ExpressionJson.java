@@ -75,7 +75,8 @@ class ExpressionJson {
         boolean chain = expression instanceof And || expression instanceof Or; // other operands may still be usable
         String column = expression instanceof AttributeReference ? names.of((AttributeReference) expression) : null;
         if (column != null) {
-            return json.with("column", column).with("nullable", expression.nullable());
+            return Names.named(json, "column", column, names.logical((AttributeReference) expression))
+                    .with("nullable", expression.nullable());
         }
         if (expression instanceof PlanExpression || expression instanceof AttributeReference
                 || !expression.deterministic() && !chain) {
@@ -251,11 +252,17 @@ class Names {
         Json json = new Json().with("class", expression.getClass().getName())
                 .with("type", ExpressionJson.type(expression.dataType()));
         if (expression instanceof AttributeReference) {
-            return json.with("column", nameOf(field)).with("nullable", expression.nullable());
+            return named(json, "column", nameOf(field), field.name()).with("nullable", expression.nullable());
         }
         List children = new ArrayList();
         children.add(inFiles(((GetStructField) expression).child()));
-        return json.with("field", nameOf(field)).with("children", children);
+        return named(json, "field", nameOf(field), field.name()).with("children", children);
+    }
+
+    /** Adds a name in the files, and that in the table if it is another. */
+    static Json named(Json json, String kind, String inFiles, String logical) {
+        json.put(kind, inFiles);
+        return inFiles.equals(logical) ? json : json.with("shown", logical);
     }
 
     private StructField field(Expression expression) {

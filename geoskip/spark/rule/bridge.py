@@ -82,7 +82,8 @@ class _Given:
         self.indexes: list[Index] = []
         """The indexes that were used."""
         self.reasons: list[str] = []
-        self._decisions: list[tuple[str, Decision, tuple[Order, ...]]] = []
+        self.decisions: list[tuple[str, Decision, tuple[Order, ...]]] = []
+        """Each dataset with a decision, and the orders over its columns."""
 
     def translate(self, translator: Translator) -> tuple[tuple[Predicate, ...], tuple[Order, ...]]:
         """Translate the conditions, and the orders of which the query needs the first rows."""
@@ -94,13 +95,9 @@ class _Given:
         ]
         return tuple(parts_of(self.request["conditions"], translator, self.reasons)), tuple(orders)
 
-    def add(self, root: str, decision: Decision, orders: tuple[Order, ...]) -> None:
-        """Add a decision over a dataset."""
-        self._decisions.append((root, decision, orders))
-
     def cached(self) -> DecisionCache:
         """Return the answers as they are kept."""
-        roots, decisions, orders = zip(*self._decisions, strict=True) if self._decisions else ((), (), ())
+        roots, decisions, orders = zip(*self.decisions, strict=True) if self.decisions else ((), (), ())
         conditions, length = tuple(self.request["conditions"]), self.request["length"]
         return DecisionCache(decisions, conditions, roots, length, tuple(self.reasons), orders)
 
@@ -283,7 +280,7 @@ class Bridge:
             if slots := next(iter(request["vectors"]), ()):
                 parts, orders = given.translate(Translator(slots=slots, names=rename))
             every = np.broadcast_to(np.True_, len(snapshot.files))
-            given.add(root, Decision(snapshot, And(parts), KEEP_ALL, every), orders)  # for reports
+            given.decisions.append((root, Decision(snapshot, And(parts), KEEP_ALL, every), orders))  # for reports
             return
         given.indexes += indexes
         concerned = replace(snapshot.header, entries=tuple(entries))
@@ -305,7 +302,7 @@ class Bridge:
                 evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
             decision = decide(snapshot, And(parts), indexes, evaluator=evaluator, watch=watch)
             given.reasons.extend(decision.reasons)
-            given.add(root, decision, orders)
+            given.decisions.append((root, decision, orders))
 
     def _usable(
         self, root: str, snapshot: Snapshot, entries: Sequence[IndexEntry], request: Json, reasons: list[str]

@@ -105,7 +105,8 @@ class Translator:
         if "opaque" in node:
             return Opaque(node["opaque"], tuple(map(self.names, node.get("columns", ()))), "renamed" in node)
         if "column" in node:
-            return Column(self.names(quote_if_needed(node["column"])), type_name(node["type"]))
+            shown = quote_if_needed(node["shown"]) if "shown" in node else None
+            return Column(self.names(quote_if_needed(node["column"])), type_name(node["type"]), shown)
         children = tuple(map(self.predicate, node.get("children", ())))
         if any(sql_type(child.type).kind == "string collate" for child in children):
             return _of_collated(node, children)
@@ -294,7 +295,9 @@ def _geometry(data: bytes, kind: str) -> Predicate:
 def _field(child: Predicate, node: Json) -> Predicate:
     kind = type_name(node["type"])
     if isinstance(child, Column):
-        return Column(f"{child.name}.{quote_if_needed(node['field'])}", kind)
+        name = f"{child.name}.{quote_if_needed(node['field'])}"
+        shown = f"{child}.{quote_if_needed(node.get('shown', node['field']))}"
+        return Column(name, kind, shown if shown != name else None)
     return Call("getfield", (child, Literal(node["field"], "string")), node["class"], (), kind)
 
 
