@@ -148,7 +148,9 @@ class _MergedClause(Clause):
         return tuple(dict.fromkeys(column for part in self.parts for column in part.columns()))
 
     def __str__(self) -> str:
-        return "(" + (" AND " if self.every else " OR ").join(map(str, self.parts)) + ")"
+        texts = dict.fromkeys(map(str, self.parts))  # each once
+        joined = (" AND " if self.every else " OR ").join(texts)
+        return joined if len(texts) == 1 else f"({joined})"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,12 @@ def test_merging_leaves_the_masks_that_clauses_keep_as_they_are(merged: Any, kee
     assert all(np.array_equal(mask, old) for mask, old in zip(masks, before, strict=True))
 
 
+def test_texts_of_merged_clauses_name_each_once() -> None:
+    one, same, other = Says(True), Says(True), Says(False)
+    assert str(all_of([one, same])) == str(one)
+    assert str(any_of([one, other, same])) == f"({one} OR {other})"
+
+
 @pytest.mark.parametrize(
     ("answer", "keeps"),
     [
