@@ -108,6 +108,8 @@ def bound_of(
         """Return the rows of the files in which no row comes later than a value; None if they are too few."""
         found, later = [], {}
         for decision, order, count in zip(decisions, orders, countable, strict=True):
+            if time.monotonic() > until:
+                return None
             if (key := (id(decision.snapshot), order)) not in later:
                 later[key] = _may_hold(Not(order.until(value_at(sign * place))), decision, watch)
             found.append(np.where(later[key], 0, count))
@@ -154,6 +156,7 @@ def _is_not_true(condition: Predicate) -> Predicate:
 
 def _may_hold(condition: Predicate, decision: Decision, watch: Deadline) -> Mask:
     """Return the files in which some row may make a condition TRUE."""
+    watch.root = decision.snapshot.header.root
     return decide(decision.snapshot, condition, decision.indexes, watch=watch).keep
 
 

@@ -32,11 +32,12 @@ from geoskip.bounds import uncast
 from geoskip.clauses import KEEP_NONE, Clause, all_known, all_of, any_known, any_of
 from geoskip.conditions import OPERATORS
 from geoskip.indexes.metricdist.index import Distance, MetricDist, subject
-from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
+from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import Function, maps
 from geoskip.types import sql_type
 from udf_mappings import catalyst, is_catalyst, metric_functions, point_of, returns
 from udf_mappings.sedona import functions as sedona
+from udf_mappings.sedona import is_plain_point
 from udf_mappings.shapely_functions import EARTH_RADIUS
 
 
@@ -267,7 +268,7 @@ def planar_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """Between points, ST_Distance is the euclidean distance."""
     match subject(node):
         case Call(_, (_, _) as sides) if index.measures == "euclidean" and (at := _constant(sides, index)) is not None:
-            return index.distance_to(at).answers(node)
+            return None if _is_null_otherwise(node, *sides) else index.distance_to(at).answers(node)
     return None
 
 
@@ -286,13 +287,23 @@ def distance_within(node: Predicate, index: MetricDist) -> Clause | None:
 def spherical_distance(node: Predicate, index: MetricDist) -> Clause | None:
     """The distance is the central angle times the radius in the call."""
     match subject(node):
-        case Call(_, (a, b, *rest)) if index.measures == "haversine" and (at := _constant((a, b), index)) is not None:
+        case Call(_, (a, b, *rest)) as call if (
+            index.measures == "haversine" and (at := _constant((a, b), index)) is not None
+        ):
+            is_odd = isinstance(node, IsNull) and str(call.implementation).startswith("python:")  # NULL for NaN
+            if is_odd or _is_null_otherwise(node, a, b):
+                return None
             match rest:
                 case []:
                     return index.distance_to(at, unit=EARTH_RADIUS).answers(node)
                 case [Literal(radius)] if radius is not None and 0 < float(radius) < math.inf:
                     return index.distance_to(at, unit=float(radius)).answers(node)
     return None
+
+
+def _is_null_otherwise(node: Predicate, *sides: Predicate) -> bool:
+    """True for IS NULL of the distance of a point that may be NULL for the sake of other arguments, such as its z."""
+    return isinstance(node, IsNull) and not any(map(is_plain_point, sides))
 
 
 def _constant(sides: tuple[Predicate, ...], index: MetricDist) -> tuple[float, ...] | None:

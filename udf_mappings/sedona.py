@@ -262,12 +262,24 @@ NULL_ONLY_FOR_NULL = (
 
 @maps(*functions(*NULL_ONLY_FOR_NULL), index=GeoBox)
 def has_null_argument(node: Predicate, index: GeoBox) -> Clause | None:
-    """IS NULL: each of these functions is NULL only where an argument is NULL."""
+    """IS NULL: each of these functions is NULL only where an argument is NULL.
+
+    But Spark makes NULL of the NaN of a vectorised function in Python. That of the spheroid is NaN beyond the poles,
+    the others only for NaN and infinite coordinates.
+    """
     match node:
-        case IsNull(Call(_, args) as call) if pair := sides(call, index):
-            is_constant = any(isinstance(arg, Literal) and arg.value is None for arg in args)
-            return None if is_constant else pair[0].is_null()
+        case IsNull(Call(name, args, implementation) as call) if pair := sides(call, index):
+            (g, *others) = sorted(args, key=lambda arg: isinstance(arg, Literal))
+            is_own = is_plain_point(g) if index.is_pair else g in index.bound
+            is_known = all(isinstance(a, Literal) and a.value is not None and a.value == a.value for a in others)
+            is_odd = name.lower().endswith("st_distancespheroid") and str(implementation).startswith("python:")
+            return pair[0].is_null() if is_own and is_known and not is_odd else None
     return None
+
+
+def is_plain_point(node: Predicate) -> bool:
+    """True for a point of two coordinates, which is NULL only where one of them is."""
+    return isinstance(node, Call) and node.name.lower().endswith("st_point") and len(node.args) == 2
 
 
 # ---- coordinates

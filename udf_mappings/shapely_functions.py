@@ -179,7 +179,8 @@ def _dwithin(a: Any, b: Any, distance: Any, use_spheroid: Any = False) -> Any:
 def _sphere(a: Any, b: Any, radius: Any = EARTH_RADIUS) -> Any:
     lng_a, lat_a, lng_b, lat_b = map(np.radians, (*_place(a), *_place(b)))
     h = np.sin((lat_b - lat_a) / 2) ** 2 + np.cos(lat_a) * np.cos(lat_b) * np.sin((lng_b - lng_a) / 2) ** 2
-    return radius * 2 * np.arctan2(np.sqrt(h), np.sqrt(1 - h))  # as in Sedona, NaN for some antipodes
+    h = np.minimum(h, 1)  # by rounding it is greater for some antipodes, where Sedona returns NaN
+    return radius * 2 * np.arctan2(np.sqrt(h), np.sqrt(1 - h))
 
 
 def _spheroid(a: Any, b: Any) -> Any:

@@ -143,9 +143,11 @@ def test_partitions_count_only_their_own_rows(spark: Any, tmp_path: Path) -> Non
         assert kept_of_all(lambda query=query: session.sql(query))[0] == files, query
 
 
+@pytest.mark.parametrize("rechecks", ["1000", "0"])  # of skipped files, as if these were very many
 @pytest.mark.parametrize("change", ["other rows", "gone"])
-def test_plans_that_run_again_look_at_the_counted_files(spark: Any, tmp_path: Path, change: str) -> None:
+def test_plans_that_run_again_look_at_the_counted_files(spark: Any, tmp_path: Path, change: str, rechecks: str) -> None:
     session = spark.newSession()
+    session.conf.set("spark.geoskip.fingerprint.maxRechecks", rechecks)
     place = four_tens(tmp_path)
     geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
     session.read.parquet(str(place)).createOrReplaceTempView("t")

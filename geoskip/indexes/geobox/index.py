@@ -119,12 +119,11 @@ class _GeometryClauses(ABC):
         """Some row may have another planar distance to the shape: supported for 0, as for Disjoint."""
         return self._shape_clause(BoxDiffers, shape, total=True) if finite(distance) == 0 else None
 
-    def is_null(self) -> Clause | None:
-        """Some row may be NULL, or such that a function of it may be: EMPTY, or with non-finite coordinates."""
-        found, view = self._view()
+    def is_null(self) -> Clause:
+        """Some row is NULL, or such that functions of it may be: EMPTY, or with non-finite coordinates."""
+        found, _ = self._view()
         sorts = (UnitSort.NULL, UnitSort.ONLY_X, UnitSort.ONLY_Y, UnitSort.EMPTY, UnitSort.WILD)
-        is_own = view in (BoxTransform(), BoxTransform(flip=True))  # others may be NULL for other rows
-        return BoxHasRows(str(found), found.counts, BoxTransform(), sorts, False) if is_own else None
+        return BoxHasRows(str(found), found.counts, BoxTransform(), sorts, False)
 
     def where_points(self) -> GeometryThroughIndex | None:
         """Return the view restricted to files with only points; None if the expression is not a point there."""

@@ -118,7 +118,7 @@ class AnsweredScan {
             if (conditions.isEmpty()) {
                 return;
             }
-            for (Expression member : ScalaInterop.members(first.conditions)) {
+            for (Expression member : ScalaInterop.members(first.usedConditions())) {
                 boolean isJoin = member instanceof InSubquery || member instanceof Exists; // Spark has made it one
                 if (!isAnswerable(member) && !isJoin) {
                     conditions.add(member);

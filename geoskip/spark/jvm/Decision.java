@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeMap;
 import java.util.WeakHashMap;
 import @SparkSession@;
@@ -275,7 +276,7 @@ public class Decision {
             return false;
         }
         Decision that = (Decision) other;
-        return tables.equals(that.tables) && slots.equals(that.slots)
+        return tables.equals(that.tables) && slots.equals(that.slots) && Objects.equals(counted, that.counted)
                 && Arrays.deepEquals(bits.toArray(), that.bits.toArray());
     }
 

@@ -54,7 +54,7 @@ public class GeoskipFileIndex implements FileIndex {
     synchronized boolean awaitsKeys() { return isOfJoin && isUnanswered; }
 
     /** True if skipped files can be compared with their fingerprints again, or files may be skipped on the first run. */
-    synchronized boolean isWatched() { return decision.watched || isUnanswered; }
+    synchronized boolean isWatched() { return decision.watched || decision.counted != null || isUnanswered; }
 
     /** The geoskip index of a file index, which may be wrapped by that of a table format; null for other indexes. */
     static GeoskipFileIndex of(FileIndex index) {

@@ -46,6 +46,7 @@ class RuleBuilder extends AbstractFunction1 {
 class ScanQuestion {
     final Slots slots;
     final String text;
+    final List expressions; // which differ although their texts are equal, such as functions
 
     ScanQuestion(
             LogicalRelation relation, List directories, List datasets, List conditions, List first, List barriers,
@@ -63,8 +64,10 @@ class ScanQuestion {
             written.add(ExpressionJson.expression(condition, names, slots));
         }
         List orders = new ArrayList();
+        expressions = new ArrayList(conditions);
         for (TopK order : first) {
             orders.add(order.json(names, slots));
+            expressions.add(order.by);
         }
         for (PartitionDirectory directory : directories) {
             slots.add(directory.values());
@@ -250,7 +253,8 @@ class GeoskipRule extends GuardedRule {
             LogicalRelation relation = (LogicalRelation) plan;
             FileIndex original =
                     relation.relation() instanceof HadoopFsRelation ? (FileIndex) originals.remove(0) : null;
-            boolean isNarrowed = needed.hasConditions() || recorded == null && !needed.first.isEmpty();
+            List first = recorded != null || !TopK.isCountable(relation) ? new ArrayList() : needed.first;
+            boolean isNarrowed = needed.hasConditions() || !first.isEmpty();
             if (!isNarrowed || !SupportedRelations.mayTouch(relation)) {
                 return plan;
             }
@@ -259,7 +263,7 @@ class GeoskipRule extends GuardedRule {
                 return plan;
             }
             List datasets = indexed(original);
-            return datasets.isEmpty() ? plan : skip(relation, original, datasets, needed);
+            return datasets.isEmpty() ? plan : skip(relation, original, datasets, needed, first);
         }
         if (plan instanceof DataSourceV2Relation && recorded != null) {
             PlannedTable.record((DataSourceV2Relation) plan, needed.conditions);
@@ -321,8 +325,8 @@ class GeoskipRule extends GuardedRule {
         return below;
     }
 
-    private LogicalPlan skip(LogicalRelation relation, FileIndex original, List datasets, NeededRows needed)
-            throws Exception {
+    private LogicalPlan skip(
+            LogicalRelation relation, FileIndex original, List datasets, NeededRows needed, List first) throws Exception {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         FileIndex listed = files.location();
         if (listed instanceof CatalogFileIndex) { // as PruneFileSourcePartitions does if there is a filter
@@ -332,15 +336,12 @@ class GeoskipRule extends GuardedRule {
         long started = System.nanoTime();
         ReaderSettings settings = new ReaderSettings((SparkSession) files.sparkSession(), session);
         AnsweredScan scan = new AnsweredScan(this, relation, directories, datasets, needed.barriers);
-        List first = TopK.isCountable(relation) ? needed.first : new ArrayList();
         Decision decision = needed.conditions.isEmpty() && first.isEmpty() ? Decision.none(needed.barriers)
                 : scan.decide(needed.conditions, first);
         decision.relation = relation;
         decision.conditions = needed.conditions;
         if (!first.isEmpty()) {
             scan.narrow(decision, first, budget() - (System.nanoTime() - started) / 1000000);
-        } else if (!needed.first.isEmpty()) {
-            decision.note = TopK.described(needed.first) + " may be in any file: this reader may leave out rows";
         }
         decision.planningNanos = System.nanoTime() - started;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
@@ -356,7 +357,7 @@ class GeoskipRule extends GuardedRule {
         boolean isPlain = TableFormat.of(location) == null && SupportedRelations.mayTouch(relation);
         List datasets = isPlain ? indexed(location) : new ArrayList();
         return datasets.isEmpty() ? relation
-                : (LogicalRelation) skip(relation, location, datasets, NeededRows.ALL);
+                : (LogicalRelation) skip(relation, location, datasets, NeededRows.ALL, NeededRows.ALL.first);
     }
 
     /** The decision on a scan of files. */
@@ -397,7 +398,7 @@ class GeoskipRule extends GuardedRule {
         long budget = budget();
         QueryDecisions planned = QueryDecisions.current();
         String question = asked.text;
-        List scan = QueryDecisions.scan(question, conditions, relation);
+        List scan = QueryDecisions.scan(question, asked.expressions, relation);
         Decision first = planned.decision(scan);
         if (first != null) {
             return first;

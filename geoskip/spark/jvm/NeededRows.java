@@ -1,14 +1,14 @@
 package geoskip;
 
+import java.io.IOException;
 import java.math.BigDecimal;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Base64;
 import java.util.BitSet;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.FileSourceOptions;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
@@ -26,7 +26,8 @@ import org.apache.spark.sql.types.*;
  * The rows of a node that a plan needs: those that satisfy conditions, and of these perhaps only the first of an order.
  *
  * Conditions are pushed through filters and deterministic projections, and end at every other node: the optimizer has
- * already pushed filters through all nodes that permit it.
+ * already pushed filters through all nodes that permit it. Below `GlobalLimit 10, Offset 5, LocalLimit 15, Sort x`, the
+ * first 15 rows by x are needed: the global limit is remembered until its local one, and that one until the sort.
  */
 class NeededRows {
     static final NeededRows ALL = new NeededRows(new ArrayList(), new ArrayList(), new ArrayList(), -1, -1);
@@ -118,8 +119,6 @@ class NeededRows {
 
 /** An order of which a plan needs only the first rows. */
 class TopK {
-    private static final List FORMATS =
-            Arrays.asList("ParquetFileFormat", "OrcFileFormat", "AvroFileFormat", "GeoParquetFileFormat");
     final Expression by;
     private final boolean descending;
     private final boolean nullsFirst;
@@ -148,11 +147,14 @@ class TopK {
      * columns, and a table format drops deleted rows.
      */
     static boolean isCountable(LogicalRelation relation) {
+        if (!(relation.relation() instanceof HadoopFsRelation)) {
+            return false;
+        }
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         FileSourceOptions options = new FileSourceOptions(files.options());
         return TableFormat.of(files.location()) == null
                 && !options.ignoreCorruptFiles() && !options.ignoreMissingFiles()
-                && FORMATS.contains(files.fileFormat().getClass().getSimpleName());
+                && !files.fileFormat().getClass().getName().matches(".*\\.(CSV|Json|Text)FileFormat");
     }
 
     /** These orders as text: `the first 3 rows by temp DESC`. */
@@ -214,12 +216,13 @@ class TopK {
             counted.add(decision, directories, lines[i].substring(space + 1),
                     BitSet.valueOf(Base64.getDecoder().decode(lines[i].substring(0, space))));
         }
-        return counted.haveChanged() ? null : counted;
+        return counted.areMany() || counted.haveChanged() ? null : counted;
     }
 }
 
 /** Files whose rows prove a condition on the first rows of an order; if one has changed, they prove nothing. */
 class CountedFiles {
+    private static final int MOST = 100; // looked at whenever a plan is run
     final Expression proved;
     private final List tables = new ArrayList(); // of FileTable, one for each file
     private final List files = new ArrayList(); // of FileStatusWithMetadata
@@ -238,14 +241,33 @@ class CountedFiles {
         }
     }
 
+    boolean areMany() { return files.size() > MOST; }
+
     boolean haveChanged() {
         for (int i = 0; i < files.size(); i++) {
             FileTable table = (FileTable) tables.get(i);
             FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(i);
-            if (table.isWritten(table.number(file), file.getPath())) {
+            if (table.isWritten(table.number(file), file.getPath()) || hasOtherStatus(file)) {
                 return true;
             }
         }
         return false;
     }
+
+    /** True if a file, perhaps of a remote file system, is not as it was listed. */
+    private static boolean hasOtherStatus(FileStatusWithMetadata file) {
+        try {
+            FileStatus now = file.getPath().getFileSystem(SparkContext.getOrCreate().hadoopConfiguration())
+                    .getFileStatus(file.getPath());
+            return now.getLen() != file.getLen() || now.getModificationTime() != file.getModificationTime();
+        } catch (IOException gone) {
+            return true;
+        }
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof CountedFiles && files.equals(((CountedFiles) other).files);
+    }
+
+    public int hashCode() { return files.hashCode(); }
 }

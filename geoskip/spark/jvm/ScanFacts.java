@@ -167,7 +167,7 @@ class ScanFacts {
             return json.with("reason", reason());
         }
         if (decision.isRevoked()) {
-            return json.with("reason", "a setting changed between its planning and its run: plan the query again");
+            return json.with("reason", "a setting changed, or a file, between its planning and its run: plan the query again");
         }
         decision.writeAudit(json);
         List notes = new ArrayList();

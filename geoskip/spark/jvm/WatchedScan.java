@@ -203,7 +203,7 @@ class Watch {
         boolean all = index.keepsAll(); // tasks parse text by the settings of this run
         List changed = new ArrayList();
         for (FileStatusWithMetadata file : skipped) {
-            if (isOf(partition, file) && (all || index.decision.isWritten(file))) {
+            if (isOf(partition, file) && (all || index.decision.watched && index.decision.isWritten(file))) {
                 changed.add(file);
             }
         }

@@ -15,7 +15,8 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -161,8 +162,11 @@ class Bridge:
         the files that were counted.
         """
         behind = self.recall_decision(int(found["report"].get("decision", -1)))
-        bounds = () if behind is None else behind.bounds(found["listed"], Deadline(most=float(found["budget"])))
-        if behind is None or not bounds:
+        if behind is None:
+            return ""
+        with self._run(time.monotonic(), float(found["budget"]), frozenset(behind.roots)) as watch:
+            bounds = behind.bounds(found["listed"], watch)
+        if not bounds:
             return ""
         counted: dict[str, Mask] = {}
         for bound in bounds:
@@ -189,11 +193,16 @@ class Bridge:
         if late:
             why = f"an earlier decision over this dataset has run for {max(late):.0f} s: meanwhile every file is read"
             return json.dumps({"reasons": [why, *request["barriers"]]})
-        me = next(self._numbers)
-        watch = Deadline(most=budget)
-        self._running[me] = _Running(asked, asked + budget, roots, watch)
-        try:
+        with self._run(asked, budget, roots) as watch:
             return self._decide_datasets(request, java, watch)
+
+    @contextmanager
+    def _run(self, since: float, budget: float, roots: frozenset[str]) -> Iterator[Deadline]:
+        """Let later decisions over these datasets see that this one is running."""
+        me, watch = next(self._numbers), Deadline(most=budget)
+        self._running[me] = _Running(since, since + budget, roots, watch)
+        try:
+            yield watch
         finally:
             self._running.pop(me, None)
 
