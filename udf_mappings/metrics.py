@@ -302,7 +302,7 @@ def spherical_distance(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 def _is_null_otherwise(node: Predicate, *sides: Predicate) -> bool:
-    """True for IS NULL of the distance of a point that may be NULL for the sake of other arguments, such as its z."""
+    """True for IS NULL of the distance of a point that may be NULL for another argument, such as its z."""
     return isinstance(node, IsNull) and not any(map(is_plain_point, sides))
 
 
