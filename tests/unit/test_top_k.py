@@ -20,7 +20,7 @@ from geoskip.planner import decide
 from geoskip.rules import Deadline
 from geoskip.top_k import Bound, Order, bound_of
 from tests.support.evaluator import compare, outcomes, value
-from tests.support.harness import COLUMNS, World, call
+from tests.support.harness import COLUMNS, WIDE, World, call
 from tests.support.strategies import examples, predicates, worlds
 
 Conditions = tuple[p.Predicate, ...]
@@ -32,7 +32,7 @@ BOUNDS: list[bool] = []
 @st.composite
 def queries(draw: Any) -> Query:
     """Some files, the conditions of a query, and its order: by a column, or by its negation."""
-    name = draw(st.sampled_from(["a", "x", "f", "d", "day", "ts"]))
+    name = draw(st.sampled_from(["a", "x", "f", "d", "w", "day", "ts"]))
     column = COLUMNS[name]
     negated = call("negative", column, type="double") if name == "x" else column
     conditions = draw(st.lists(predicates((name,)), max_size=1))
@@ -77,6 +77,12 @@ def _compare(order: Order, one: Any, other: Any) -> int:
 @given(queries())
 def test_no_first_row_is_excluded(query: Query) -> None:
     assert is_sound(query)
+
+
+def test_bounds_of_long_decimals_are_exact() -> None:
+    found = bound(World([[{"w": WIDE}], [{"w": 0}]]), (), Order(COLUMNS["w"], True, False, 1))
+    assert found is not None
+    assert found.value.value == WIDE
 
 
 def test_most_orders_have_a_bound() -> None:
