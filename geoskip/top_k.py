@@ -11,6 +11,7 @@ They must be the rows that the query reads of these files, so the files must be 
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 import time
@@ -79,7 +80,11 @@ class Bound:
 
 
 def bound_of(
-    decisions: Sequence[Decision], orders: Sequence[Order], listed: Sequence[Mask], watch: Deadline
+    decisions: Sequence[Decision],
+    orders: Sequence[Order],
+    listed: Sequence[Mask],
+    watch: Deadline,
+    until: float = math.inf,
 ) -> Bound | None:
     """Return the best bound that the files prove, or None.
 
@@ -92,13 +97,15 @@ def bound_of(
     listed
         For each decision, the files that the query reads, unchanged since they were indexed; no file is in two.
     watch
-        Limits the time of users' rules, and of the whole search.
+        Limits the time of each of the users' rules.
+    until
+        The time of ``time.monotonic()`` at which the search ends.
     """
     values = _values_of(orders[0].by.type or "") if orders else None
     if values is None:
         return None
     low, high, apart, value_at = values
-    sign, rows, until = -1 if orders[0].descending else 1, orders[0].rows, time.monotonic() + watch.most / 2
+    sign, rows = -1 if orders[0].descending else 1, orders[0].rows
     countable = [
         _countable_rows(decision, order, mask, watch) if time.monotonic() < until else np.zeros(len(mask), np.int64)
         for decision, order, mask in zip(decisions, orders, listed, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.functions import udf
 
 import geoskip
-from geoskip import GeoBox, MinMax
+from geoskip import GeoBox, MinMax, maps
+from geoskip.clauses import Clause
+from geoskip.predicates import Predicate
 from tests.conftest import four_tens, kept_of_all, same_as_off
 from tests.spark.test_readers import settings
 
@@ -221,3 +225,69 @@ def test_reports_tell_which_rows_are_the_first(own: Any) -> None:
     )
     unknown = geoskip.explain(own.sql("SELECT max(id) FROM t"))
     assert "the first row by id DESC NULLS LAST may be in any file" in str(unknown)
+
+
+def test_distances_that_are_null_are_first(plain: Any, tmp_path: Path) -> None:
+    """A NULL radius, and the NaN near an antipode, which is NULL in a function over pandas Series."""
+    antipode = (11 - 180 - 1.21091924e-10, -11 + 1.88109599e-09)
+    points = [(10.0, 10.0, 1.0), (12.0, 10.0, None), (*antipode, 1.0), (60.0, 9.0, 1.0)]
+    for number, (x, y, radius) in enumerate(points):
+        rows = {"x": [x] * 2, "y": [y] * 2, "r": pa.array([radius] * 2, pa.float64())}
+        pq.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
+    geoskip.dataset(plain, str(tmp_path)).create_index(GeoBox("x", "y"))
+    plain.read.parquet(str(tmp_path)).createOrReplaceTempView("radii")
+    here = "ST_GeomFromText('POINT (11 11)')"
+    for query, most in {
+        f"SELECT * FROM radii WHERE ST_DWithin(ST_Point(x, y), {here}, r) IS NULL": 4,
+        f"SELECT * FROM radii WHERE ST_DWithin(ST_Point(x, y), {here}, 1) IS NULL": 0,
+        f"SELECT * FROM radii WHERE ST_DistanceSphere(ST_Point(x, y), {here}) IS NULL": 1,
+        f"SELECT * FROM radii ORDER BY ST_DistanceSphere(ST_Point(x, y), {here}) LIMIT 2": 3,
+        f"SELECT * FROM radii ORDER BY ST_DistanceSphere({here}, ST_Point(x, y)) NULLS LAST LIMIT 2": 2,
+    }.items():
+        assert kept_of_all(lambda query=query: plain.sql(query))[0] <= most, query
+
+
+def test_merged_subqueries_look_at_the_counted_files_of_both(spark: Any, tmp_path: Path) -> None:
+    session = spark.newSession()
+    files = {
+        "a": {"x": [100, 101], "y": [0, 200], "z": [0, 200]},  # proves the bound of x, and y - z may be 200
+        "b": {"x": [0, 100], "y": [100, 100], "z": [0, 0]},  # proves the bound of y - z
+        "c": {"x": [50, 51], "y": [50, 51], "z": [0, 0]},
+    }
+    for name, columns in files.items():
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    geoskip.dataset(session, str(tmp_path)).create_index(MinMax("x"), MinMax("y"), MinMax("z"))
+    session.read.parquet(str(tmp_path)).createOrReplaceTempView("m")
+    frame = session.sql("SELECT (SELECT max(x) FROM m) a, (SELECT max(y - z) FROM m) b")
+    frame._jdf.queryExecution().executedPlan()  # the files are chosen
+    assert {scan.files_kept for scan in geoskip.explain(frame).scans} == {2}
+    pq.write_table(pa.table({"x": [0, 100], "y": [1, 1], "z": [0, 0]}), tmp_path / "b.parquet")
+    assert frame.collect() == [(101, 51)]
+
+
+def test_rules_have_the_whole_budget_for_the_first_rows_too(spark: Any, tmp_path: Path) -> None:
+    """A rule that takes more than what another decision has left of the budget is not put in quarantine."""
+    session = spark.newSession()
+    place, calls = four_tens(tmp_path), []
+
+    @udf("int")
+    def warmth(temp: int) -> int:
+        return temp
+
+    @maps(warmth, index=MinMax)
+    def slow(node: Predicate, index: MinMax) -> Clause | None:
+        time.sleep(1.2)
+        calls.append(node)
+        return None
+
+    session.udf.register("warmth", warmth)
+    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
+    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    with settings(session, {"spark.geoskip.planning.budget": "2"}):
+        assert len(session.sql("SELECT * FROM t WHERE warmth(temp) > 3 ORDER BY temp LIMIT 3").collect()) == 3
+    end = time.monotonic() + 20
+    while len(calls) < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+    time.sleep(0.1)
+    assert len(calls) >= 2
+    assert not geoskip.quarantined()

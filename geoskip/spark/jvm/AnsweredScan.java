@@ -70,8 +70,8 @@ class AnsweredScan {
     }
 
     /** Skips more files by the condition that a row is among the first of one of these orders, if files prove one. */
-    void narrow(Decision decision, List first, long budget) throws Exception {
-        CountedFiles counted = budget <= 0 ? null : TopK.proof(first, decision, directories, budget);
+    void narrow(Decision decision, List first, long left) throws Exception {
+        CountedFiles counted = left <= 0 ? null : TopK.proof(first, decision, directories, rule.budget(), left);
         if (counted == null) {
             decision.note = TopK.described(first) + " may be in any file: the metadata prove no bound";
             return;

@@ -195,12 +195,13 @@ class TopK {
 
     /**
      * The proof, by the rows of some files, that other rows are not among the first of any of these orders; null if
-     * there is none.
+     * there is none. Of the budget for planning only some milliseconds are left.
      */
-    static CountedFiles proof(List orders, Decision decision, List directories, long budget) throws Exception {
+    static CountedFiles proof(List orders, Decision decision, List directories, long budget, long left)
+            throws Exception {
         Json request = new Json().with("report", Json.raw(decision.reply)).with("budget", budget / 1000.0)
-                .with("listed", decision.listed(directories, true));
-        String answer = Geoskip.ask("first " + request, budget);
+                .with("left", left / 1000.0).with("listed", decision.listed(directories, true));
+        String answer = Geoskip.ask("first " + request, left);
         if (answer == null || answer.isEmpty()) {
             return null;
         }

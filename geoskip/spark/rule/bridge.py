@@ -165,7 +165,7 @@ class Bridge:
         if behind is None:
             return ""
         with self._run(time.monotonic(), float(found["budget"]), frozenset(behind.roots)) as watch:
-            bounds = behind.bounds(found["listed"], watch)
+            bounds = behind.bounds(found["listed"], watch, time.monotonic() + float(found["left"]) / 2)
         if not bounds:
             return ""
         counted: dict[str, Mask] = {}

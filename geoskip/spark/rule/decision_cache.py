@@ -94,11 +94,14 @@ class DecisionCache:
             masks.append(mask)
         return tuple(masks)
 
-    def bounds(self, listed: str, watch: Deadline) -> tuple[Bound, ...]:
-        """The bound of each order, by the files ``listed`` by a scan; empty if one of them has none."""
+    def bounds(self, listed: str, watch: Deadline, until: float) -> tuple[Bound, ...]:
+        """The bound of each order, by the files ``listed`` by a scan; empty if one of them has none.
+
+        ``until`` is the time of ``time.monotonic()`` at which the search ends.
+        """
         masks, found = self.listed_masks(listed), []
         for orders in zip(*self.orders, strict=True):
-            bound = bound_of(self.decisions, orders, masks, watch)
+            bound = bound_of(self.decisions, orders, masks, watch, until)
             if bound is None:
                 return ()
             found.append(bound)
