@@ -106,20 +106,19 @@ def bound_of(
         return None
     low, high, apart, value_at = values
     sign, rows = -1 if orders[0].descending else 1, orders[0].rows
+    may_hold = _Verdicts(watch)
     countable = [
-        _countable_rows(decision, order, mask, watch) if time.monotonic() < until else np.zeros(len(mask), np.int64)
+        _countable_rows(decision, order, mask, may_hold) if time.monotonic() < until else np.zeros(len(mask), np.int64)
         for decision, order, mask in zip(decisions, orders, listed, strict=True)
     ]
 
     def counts_until(place: int) -> list[Any] | None:
         """Return the rows of the files in which no row comes later than a value; None if they are too few."""
-        found, later = [], {}
+        found = []
         for decision, order, count in zip(decisions, orders, countable, strict=True):
             if time.monotonic() > until:
                 return None
-            if (key := (id(decision.snapshot), order)) not in later:
-                later[key] = _may_hold(Not(order.until(value_at(sign * place))), decision, watch)
-            found.append(np.where(later[key], 0, count))
+            found.append(np.where(may_hold(Not(order.until(value_at(sign * place))), decision), 0, count))
         return found if sum(int(count.sum()) for count in found) >= rows else None
 
     first, last = sorted((sign * low, sign * high))
@@ -131,18 +130,33 @@ def bound_of(
     return None if found is None else Bound(value_at(sign * last), _fewest_files(found, rows))
 
 
-def _countable_rows(decision: Decision, order: Order, listed: Mask, watch: Deadline) -> Any:
+class _Verdicts:
+    """Finds the files in which some row may make a condition TRUE; once for the partitions of a dataset."""
+
+    def __init__(self, watch: Deadline) -> None:
+        self._watch = watch
+        self._found: dict[tuple[int, Predicate], Mask] = {}
+
+    def __call__(self, condition: Predicate, decision: Decision) -> Mask:
+        key = (id(decision.snapshot), condition)
+        if key not in self._found:
+            self._watch.root = decision.snapshot.header.root
+            self._found[key] = decide(decision.snapshot, condition, decision.indexes, watch=self._watch).keep
+        return self._found[key]
+
+
+def _countable_rows(decision: Decision, order: Order, listed: Mask, may_hold: _Verdicts) -> Any:
     """Return the rows of each file that has only rows which satisfy the condition, else 0.
 
     If rows for which the order's expression is NULL come last, they are not counted.
     """
     files = decision.snapshot.files
     every = decision.predicate == And(())
-    unmet = np.zeros(len(files), bool) if every else _may_hold(_is_not_true(decision.predicate), decision, watch)
+    unmet = np.zeros(len(files), bool) if every else may_hold(_is_not_true(decision.predicate), decision)
     rows = np.asarray(files.column("rows").fill_null(0), dtype=np.int64)
     if not order.nulls_first:
         nulls, known = _nulls_of(order.by, decision)
-        has_nulls = _may_hold(IsNull(order.by), decision, watch)
+        has_nulls = may_hold(IsNull(order.by), decision)
         rows = np.where(has_nulls, np.where(known, rows - nulls, 0), rows)
     return np.where(listed & ~unmet, rows, 0)
 
@@ -159,12 +173,6 @@ def _nulls_of(expression: Predicate, decision: Decision) -> tuple[Any, Any]:
 def _is_not_true(condition: Predicate) -> Predicate:
     """Return the condition that another one is FALSE or NULL."""
     return Not(Comparison("<=>", condition, TRUE))
-
-
-def _may_hold(condition: Predicate, decision: Decision, watch: Deadline) -> Mask:
-    """Return the files in which some row may make a condition TRUE."""
-    watch.root = decision.snapshot.header.root
-    return decide(decision.snapshot, condition, decision.indexes, watch=watch).keep
 
 
 def _fewest_files(counts: Sequence[Any], rows: int) -> tuple[Mask, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import shutil
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -291,3 +292,21 @@ def test_rules_have_the_whole_budget_for_the_first_rows_too(spark: Any, tmp_path
     time.sleep(0.1)
     assert len(calls) >= 2
     assert not geoskip.quarantined()
+
+
+def test_orders_over_columns_of_many_partitions_are_left_alone(spark: Any, tmp_path: Path) -> None:
+    """The search would take the whole budget for planning."""
+    session = spark.newSession()
+    for day in range(17):
+        (tmp_path / f"day={day}").mkdir()
+        pq.write_table(pa.table({"v": [day, day]}), tmp_path / f"day={day}" / "part.parquet")
+    geoskip.dataset(session, str(tmp_path)).create_index(MinMax("v"))
+    frame = session.read.parquet(str(tmp_path))
+    frame.createOrReplaceTempView("days")
+    by_sum = "SELECT * FROM days ORDER BY v + day DESC LIMIT 3"
+    assert kept_of_all(lambda: session.sql(by_sum)) == (17, 17)
+    assert "may be in any file: it reads columns of many partitions" in str(geoskip.explain(session.sql(by_sum)))
+    assert kept_of_all(lambda: session.sql(by_sum.replace("v + day", "v"))) == (2, 17)
+    shutil.rmtree(tmp_path / "day=0")
+    session.read.parquet(str(tmp_path)).createOrReplaceTempView("days")
+    assert kept_of_all(lambda: session.sql(by_sum)) == (2, 16)

@@ -326,7 +326,8 @@ class GeoskipRule extends GuardedRule {
     }
 
     private LogicalPlan skip(
-            LogicalRelation relation, FileIndex original, List datasets, NeededRows needed, List first) throws Exception {
+            LogicalRelation relation, FileIndex original, List datasets, NeededRows needed, List counted)
+            throws Exception {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         FileIndex listed = files.location();
         if (listed instanceof CatalogFileIndex) { // as PruneFileSourcePartitions does if there is a filter
@@ -336,12 +337,16 @@ class GeoskipRule extends GuardedRule {
         long started = System.nanoTime();
         ReaderSettings settings = new ReaderSettings((SparkSession) files.sparkSession(), session);
         AnsweredScan scan = new AnsweredScan(this, relation, directories, datasets, needed.barriers);
+        boolean isLong = TopK.isLongSearch(needed.first, relation, directories.size());
+        List first = isLong ? new ArrayList() : counted;
         Decision decision = needed.conditions.isEmpty() && first.isEmpty() ? Decision.none(needed.barriers)
                 : scan.decide(needed.conditions, first);
         decision.relation = relation;
         decision.conditions = needed.conditions;
         if (!first.isEmpty()) {
             scan.narrow(decision, first, budget() - (System.nanoTime() - started) / 1000000);
+        } else if (isLong) {
+            decision.note = TopK.described(needed.first) + " may be in any file: it reads columns of many partitions";
         }
         decision.planningNanos = System.nanoTime() - started;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);

@@ -3,6 +3,7 @@ package geoskip;
 import java.io.IOException;
 import java.math.BigDecimal;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.BitSet;
 import java.util.Collections;
@@ -119,6 +120,7 @@ class NeededRows {
 
 /** An order of which a plan needs only the first rows. */
 class TopK {
+    private static final int MOST_PARTITIONS = 16;
     final Expression by;
     private final boolean descending;
     private final boolean nullsFirst;
@@ -155,6 +157,22 @@ class TopK {
         return TableFormat.of(files.location()) == null
                 && !options.ignoreCorruptFiles() && !options.ignoreMissingFiles()
                 && !files.fileFormat().getClass().getName().matches(".*\\.(CSV|Json|Text)FileFormat");
+    }
+
+    /**
+     * True if one of these orders is over columns of many partitions. It is another order in each of them, so that the
+     * time of the search grows with their number.
+     */
+    static boolean isLongSearch(List orders, LogicalRelation relation, int partitions) {
+        List columns = Arrays.asList(((HadoopFsRelation) relation.relation()).partitionSchema().fieldNames());
+        for (TopK order : partitions > MOST_PARTITIONS ? orders : new ArrayList()) {
+            for (Attribute column : ScalaInterop.list(order.by.references().toSeq())) {
+                if (columns.contains(column.name())) {
+                    return true;
+                }
+            }
+        }
+        return false;
     }
 
     /** These orders as text: `the first 3 rows by temp DESC`. */
