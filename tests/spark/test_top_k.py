@@ -310,3 +310,9 @@ def test_orders_over_columns_of_many_partitions_are_left_alone(spark: Any, tmp_p
     shutil.rmtree(tmp_path / "day=0")
     session.read.parquet(str(tmp_path)).createOrReplaceTempView("days")
     assert kept_of_all(lambda: session.sql(by_sum)) == (2, 16)
+
+
+def test_correlated_subqueries_that_need_an_aggregate(own: Any) -> None:
+    """Spark reads the outer table in the subquery, too: its files are listed before the join is planned again."""
+    inner = "SELECT max(temp) FROM t b WHERE b.id = a.id HAVING max(temp) > 7"
+    same_as_off(lambda: own.sql(f"SELECT id FROM t a WHERE EXISTS ({inner})"))

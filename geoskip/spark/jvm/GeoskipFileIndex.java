@@ -54,7 +54,10 @@ public class GeoskipFileIndex implements FileIndex {
     synchronized boolean awaitsKeys() { return isOfJoin && isUnanswered; }
 
     /** True if skipped files can be compared with their fingerprints again, or files may be skipped on the first run. */
-    synchronized boolean isWatched() { return decision.watched || decision.counted != null || isUnanswered; }
+    synchronized boolean isWatched() {
+        boolean isUnknown = isUnanswered || isOfJoin; // a plan made later may have the filters of joins, too
+        return decision.watched || decision.counted != null || isUnknown;
+    }
 
     /** The geoskip index of a file index, which may be wrapped by that of a table format; null for other indexes. */
     static GeoskipFileIndex of(FileIndex index) {
