@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,12 @@ def test_keys_of_every_type(spark: Any, tmp_path: Path, name: str) -> None:
     assert asked.count() == 2
 
 
+def test_keys_with_fields_of_other_names(own: Any) -> None:
+    if own.version < "4":
+        pytest.skip("Spark 3.5 does not compare such structs")
+    same_as_off(lambda: own.sql("SELECT * FROM t JOIN (SELECT struct(k) s FROM asked) ON struct(temp) = s"))
+
+
 def test_of_many_keys_the_least_and_the_greatest_are_used(own: Any) -> None:
     for first, last, step, expected in ((15, 40000, 1, 3), (15, 25, 1, 2), (-99999, 5, 1, 1), (5, 99999, 30, 2)):
         asked = own.range(first, last, step).toDF("k")
@@ -181,24 +189,82 @@ def test_files_that_are_written_between_two_runs_are_read(spark: Any, tmp_path: 
     assert len(found.collect()) == 12
 
 
+@pytest.fixture
+def wide(own: Any, tmp_path: Path) -> Any:
+    """The session with a view ``wide`` over four files of 16 kB, for joins with ``asked_k``."""
+    (tmp_path / "wide").mkdir()
+    for number in range(4):
+        temps = list(range(10 * number, 10 * number + 10))
+        table = pa.table({"temp": temps, "pad": [random.Random(temp).randbytes(1600) for temp in temps]})
+        pq.write_table(table, tmp_path / "wide" / f"part-{number}.parquet")
+    geoskip.dataset(own, str(tmp_path / "wide")).create_index(MinMax("temp"))
+    own.read.parquet(str(tmp_path / "wide")).createOrReplaceTempView("wide")
+    return own
+
+
+def same_twice_as_off(session: Any, place: Path, make: Callable[[], Any]) -> None:
+    """Run ``make()`` twice, with geoskip off and on; ``asked_k`` has other rows in the second run."""
+
+    def found() -> list[list[str]]:
+        pq.write_table(pa.table({"k": [21, 22]}), place / "asked.parquet")
+        session.read.parquet(str(place / "asked.parquet")).createOrReplaceTempView("asked_k")
+        frame = make()
+        first = rows_of(frame)
+        pq.write_table(pa.table({"k": [1, 35]}), place / "asked.parquet")
+        return [first, rows_of(frame)]
+
+    with geoskip.disabled(session):
+        off = found()
+    assert found() == off
+
+
 @pytest.mark.parametrize("how", ["inner", "left", "leftsemi", "leftanti"])
 @pytest.mark.parametrize("condition", ["temp = k", "temp BETWEEN k AND k + 3"])
 def test_rows_of_the_small_side_that_are_written_between_two_runs(
     own: Any, tmp_path: Path, condition: str, how: str
 ) -> None:
-    def found(threshold: int) -> list[list[str]]:
-        with settings(own, {"spark.sql.autoBroadcastJoinThreshold": str(threshold)}):
-            pq.write_table(pa.table({"k": [21, 22]}), tmp_path / "asked.parquet")
-            asked = own.read.parquet(str(tmp_path / "asked.parquet"))
-            frame = asked.hint("broadcast").join(own.table("t"), expr(condition), how)
-            first = rows_of(frame)
-            pq.write_table(pa.table({"k": [1, 35]}), tmp_path / "asked.parquet")
-            return [first, rows_of(frame)]
-
     for threshold in (1000, 100_000):  # bytes; t is larger than the first
-        with geoskip.disabled(own):
-            off = found(threshold)
-        assert found(threshold) == off
+        with settings(own, {"spark.sql.autoBroadcastJoinThreshold": str(threshold)}):
+            same_twice_as_off(
+                own, tmp_path, lambda: own.table("asked_k").hint("broadcast").join(own.table("t"), expr(condition), how)
+            )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT /*+ SHUFFLE_REPLICATE_NL(wide) */ temp FROM wide JOIN asked_k ON temp BETWEEN k AND k + 3",
+        "SELECT * FROM asked_k WHERE k NOT IN (SELECT temp FROM wide)",
+    ],
+)
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_a_small_side_that_spark_reads_at_each_run(wide: Any, tmp_path: Path, query: str, adaptive: str) -> None:
+    with settings(wide, {"spark.sql.adaptive.enabled": adaptive}):
+        same_twice_as_off(wide, tmp_path, lambda: wide.sql(query))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"spark.sql.autoBroadcastJoinThreshold": "-1"},
+        {"spark.sql.autoBroadcastJoinThreshold": "1000000"},
+        {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "false"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("condition", ["temp = k", "temp BETWEEN k AND k + 3"])
+def test_settings_that_are_others_while_a_join_is_planned(
+    wide: Any, tmp_path: Path, setting: dict[str, str], condition: str, how: str
+) -> None:
+    def make() -> Any:
+        frame = wide.table("asked_k").join(wide.table("wide"), expr(condition), how)
+        frame._jdf.queryExecution().optimizedPlan()
+        with settings(wide, setting):
+            frame._jdf.queryExecution().executedPlan()
+        return frame
+
+    same_twice_as_off(wide, tmp_path, make)
 
 
 def test_a_common_table_expression_that_spark_copies(own: Any) -> None:

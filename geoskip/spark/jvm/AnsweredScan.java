@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BinaryType;
 import org.slf4j.LoggerFactory;
 import scala.Option;
@@ -30,6 +31,8 @@ class AnsweredScan {
     private final List datasets;
     private final List barriers;
     private final List joined = new ArrayList(); // of JoinedRows
+    private long threshold; // of sides that Spark took for small when it optimized the query
+    private boolean isOutdated;
 
     AnsweredScan(GeoskipRule rule, LogicalRelation relation, List directories, List datasets, List barriers) {
         this.rule = rule;
@@ -42,6 +45,7 @@ class AnsweredScan {
     /** Filters of joins as they are put into the plan. */
     List planned(List filters) throws Exception {
         List planned = new ArrayList();
+        threshold = SQLConf.get().autoBroadcastJoinThreshold();
         for (Expression filter : filters) {
             if (filter instanceof Exists) {
                 JoinedRows rows = new JoinedRows((Exists) filter);
@@ -52,6 +56,16 @@ class AnsweredScan {
             }
         }
         return planned;
+    }
+
+    /**
+     * False if Spark may plan joins otherwise than when it optimized the query, now or at an earlier call: adaptive
+     * execution plans the scan again, and knows only the subqueries of the first plan.
+     */
+    synchronized boolean isCurrent() {
+        isOutdated |= !SQLConf.get().dynamicPartitionPruningEnabled()
+                || SQLConf.get().autoBroadcastJoinThreshold() != threshold;
+        return !isOutdated;
     }
 
     /** The join from whose other side a filter collects the rows, or null. */

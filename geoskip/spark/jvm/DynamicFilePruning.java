@@ -8,9 +8,12 @@ import @SparkSession@;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin$;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys;
+import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin;
 import org.apache.spark.sql.catalyst.plans.*;
 import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -162,7 +165,8 @@ class DynamicFilePruning extends GuardedRule {
      * The side, 0 or 1, of few rows, if rows of the other side without a partner are not needed; else -1.
      *
      * Spark must not send the other side, or it would do so once, while the rows of this side may have changed when a
-     * DataFrame is run again. Of two small sides it sends the hinted or smaller one, and of a left join the right one.
+     * DataFrame is run again. Of two small sides it sends the hinted or smaller one, of a left join the right one, and for
+     * NOT IN it sends the right side of any size.
      */
     private int small(Join join) {
         JoinType type = join.joinType();
@@ -182,7 +186,8 @@ class DynamicFilePruning extends GuardedRule {
         if (type == LeftSemi$.MODULE$ && isRightSmall || type == RightOuter$.MODULE$ && isRightSmall && !isLeftSmall) {
             return 1;
         }
-        boolean isLeftKept = type == LeftOuter$.MODULE$ || type == LeftSemi$.MODULE$ || type == LeftAnti$.MODULE$;
+        boolean isLeftKept = type == LeftOuter$.MODULE$ || type == LeftSemi$.MODULE$
+                || type == LeftAnti$.MODULE$ && ExtractSingleColumnNullAwareAntiJoin.unapply(join).isEmpty();
         return isLeftKept && isLeftSmall && !isRightSmall ? 0 : -1;
     }
 
@@ -198,8 +203,26 @@ class DynamicFilePruning extends GuardedRule {
             boolean isShared = !condition.references().intersect(other.outputSet()).isEmpty();
             all = !isShared ? all : all == null ? condition : new And(all, condition);
         }
-        return all == null || !isWorthTwoRuns(join, small) || !JoinedRows.isRepeatable(other) ? new ArrayList()
-                : Collections.singletonList(JoinedRows.partner(other, all));
+        boolean isKept = equalities.isDefined() ? isShuffled(other) : !SELECTION.hintToShuffleReplicateNL(join.hint());
+        boolean isUsed = all != null && isKept && isWorthTwoRuns(join, small) && JoinedRows.isRepeatable(other);
+        return isUsed ? Collections.singletonList(JoinedRows.partner(other, all)) : new ArrayList();
+    }
+
+    /**
+     * True if Spark shuffles a side, and so keeps its rows for the next run. It does not if the side is partitioned by
+     * the key, or if adaptive execution sends the other side while a join within this one still runs.
+     */
+    private static boolean isShuffled(LogicalPlan side) {
+        LogicalPlan leaf = side;
+        while (leaf.children().size() == 1) {
+            leaf = (LogicalPlan) leaf.children().head();
+        }
+        if (leaf instanceof InMemoryRelation) {
+            return ((InMemoryRelation) leaf).cachedPlan().outputPartitioning() instanceof UnknownPartitioning;
+        }
+        Object files = leaf instanceof LogicalRelation ? ((LogicalRelation) leaf).relation() : null;
+        return leaf.children().isEmpty()
+                && !(files instanceof HadoopFsRelation && ((HadoopFsRelation) files).bucketSpec().isDefined());
     }
 
     /** True if running the small side twice costs little beside the other side. */
@@ -217,7 +240,10 @@ class DynamicFilePruning extends GuardedRule {
         for (int i = 0; i < keys.size(); i++) {
             Expression key = (Expression) keys.get(i);
             if (key.deterministic() && !key.references().isEmpty() && !ScalaInterop.holdsPlan(key)) {
-                filters.add(filter(key, other, sent, i));
+                Expression filter = filter(key, other, sent, i);
+                if (filter.resolved()) { // not if fields of structs have other names on the other side
+                    filters.add(filter);
+                }
             }
         }
         return filters;

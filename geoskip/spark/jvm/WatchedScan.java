@@ -16,7 +16,6 @@ import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.*;
-import org.apache.spark.sql.internal.SQLConf;
 import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.collection.immutable.Nil$;
@@ -51,7 +50,8 @@ class WatchedScans extends SparkStrategy {
         final List added = new ArrayList();
         List planned = new ArrayList();
         LogicalPlan other = DynamicFilePruning.without(plan, (LogicalRelation) leaf, added);
-        if (!SQLConf.get().dynamicPartitionPruningEnabled()) { // switched off since the query was optimized
+        GeoskipFileIndex index = (GeoskipFileIndex) ((HadoopFsRelation) ((LogicalRelation) leaf).relation()).location();
+        if (!added.isEmpty() && !index.scan.isCurrent()) {
             added.clear();
         }
         for (SparkPlan part : ScalaInterop.list(FileSourceStrategy$.MODULE$.apply(other))) {
