@@ -89,11 +89,7 @@ class _BooleanVertex(Predicate):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Column(Predicate):
-    """A column; nested fields are written with dots, special names in backquotes (``a.`b.c```).
-
-    >>> Column("`col-4f1c`", "int", "city"), Column("`col-4f1c`", "int", "city") == Column("`col-4f1c`", "int")
-    (city, True)
-    """
+    """A column; nested fields are written with dots, special names in backquotes (``a.`b.c```)."""
 
     name: str
     type: str | None = None

@@ -75,8 +75,8 @@ class _Running:
     watch: Deadline
 
 
-class _Given:
-    """The answers to one request, as they are given."""
+class _NewDecisions:
+    """The decisions on one request, while they are made."""
 
     def __init__(self, request: Json) -> None:
         self.request = request
@@ -97,7 +97,7 @@ class _Given:
         return tuple(parts_of(self.request["conditions"], translator, self.reasons)), tuple(orders)
 
     def cached(self) -> DecisionCache:
-        """Return the answers as they are kept."""
+        """Return the decisions as they are kept."""
         roots, decisions, orders = zip(*self.decisions, strict=True) if self.decisions else ((), (), ())
         conditions, length = tuple(self.request["conditions"]), self.request["length"]
         return DecisionCache(decisions, conditions, roots, length, tuple(self.reasons), orders)
@@ -254,15 +254,15 @@ class Bridge:
         if key is not None and made is not None:
             return key, made
         began = time.monotonic()
-        given = _Given(request)
+        new = _NewDecisions(request)
         for root, snapshot in found:
             watch.root = root
-            self._answer_query(root, snapshot, request, java, watch, given)
-        key, made = next(self._numbers), given.cached()
+            self._answer_query(root, snapshot, request, java, watch, new)
+        key, made = next(self._numbers), new.cached()
         self.decisions.put(key, made)
         if time.monotonic() - began < float(request["budget"]) * _EVALUATION:
             asked = [*made.conditions, *(order["by"] for order in request.get("first", ()))]
-            lasts = functools.cache(lambda: is_reproducible(asked, made.decisions, given.indexes, current()))
+            lasts = functools.cache(lambda: is_reproducible(asked, made.decisions, new.indexes, current()))
             self.decisions.reuse(question, key, state, snapshots, lasts)
         return key, made
 
@@ -276,42 +276,42 @@ class Bridge:
         return [*(_encode_mask(mask & ~changed) for mask in masks), f"?{_encode_mask(changed)}"]
 
     def _answer_query(
-        self, root: str, snapshot: Snapshot, request: Json, java: Any, watch: Deadline, given: _Given
+        self, root: str, snapshot: Snapshot, request: Json, java: Any, watch: Deadline, new: _NewDecisions
     ) -> None:
         """Decide over one dataset, for each vector of partition values."""
         sensitive = str(request["settings"].get("spark.sql.caseSensitive")).lower()
         rename = snapshot.files.cached(("renamer", sensitive), lambda: renamer(snapshot.header, request))
-        parts, orders = given.translate(Translator(names=rename))
+        parts, orders = new.translate(Translator(names=rename))
         asked = (*parts, *(order.by for order in orders))
         entries = _relevant_entries(snapshot, asked)
-        indexes = self._usable(root, snapshot, entries, request, given.reasons)
+        indexes = self._usable(root, snapshot, entries, request, new.reasons)
         if not indexes:
             if slots := next(iter(request["vectors"]), ()):
-                parts, orders = given.translate(Translator(slots=slots, names=rename))
+                parts, orders = new.translate(Translator(slots=slots, names=rename))
             every = np.broadcast_to(np.True_, len(snapshot.files))
-            given.decisions.append((root, Decision(snapshot, And(parts), KEEP_ALL, every), orders))  # for reports
+            new.decisions.append((root, Decision(snapshot, And(parts), KEEP_ALL, every), orders))  # for reports
             return
-        given.indexes += indexes
+        new.indexes += indexes
         concerned = replace(snapshot.header, entries=tuple(entries))
-        given.reasons.extend(reasons_of_types(concerned, And(asked)))
-        given.reasons.extend(reasons_of_functions(concerned, And(asked)))
+        new.reasons.extend(reasons_of_types(concerned, And(asked)))
+        new.reasons.extend(reasons_of_functions(concerned, And(asked)))
         deadline = time.monotonic() + float(request["budget"]) / 2
         last = time.monotonic() + float(request["budget"]) * _EVALUATION
         answers: Answers = {}
         for number, slots in enumerate(request["vectors"]):
             if number and time.monotonic() > deadline:
-                given.reasons.append(
+                new.reasons.append(
                     "too many different partitions for the planning budget: the files of some are all read"
                 )
                 break
             if slots:
-                parts, orders = given.translate(Translator(slots=slots, names=rename))
+                parts, orders = new.translate(Translator(slots=slots, names=rename))
             evaluator = None
             if java is not None:
                 evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
             decision = decide(snapshot, And(parts), indexes, evaluator=evaluator, watch=watch)
-            given.reasons.extend(decision.reasons)
-            given.decisions.append((root, decision, orders))
+            new.reasons.extend(decision.reasons)
+            new.decisions.append((root, decision, orders))
 
     def _usable(
         self, root: str, snapshot: Snapshot, entries: Sequence[IndexEntry], request: Json, reasons: list[str]

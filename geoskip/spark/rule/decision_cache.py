@@ -95,9 +95,16 @@ class DecisionCache:
         return tuple(masks)
 
     def bounds(self, listed: str, watch: Deadline, until: float) -> tuple[Bound, ...]:
-        """The bound of each order, by the files ``listed`` by a scan; empty if one of them has none.
+        """The bound of each order; empty if one of them has none.
 
-        ``until`` is the time of ``time.monotonic()`` at which the search ends.
+        Parameters
+        ----------
+        listed
+            The files of the scan, in lines as for :meth:`listed_masks`.
+        watch
+            Limits the time of each of the users' rules.
+        until
+            The time of ``time.monotonic()`` at which the search ends.
         """
         masks, found = self.listed_masks(listed), []
         for orders in zip(*self.orders, strict=True):
