@@ -197,6 +197,16 @@ def four_tens(root: Path) -> Path:
     return place
 
 
+def view_of_tens(session: Any, root: Path) -> Path:
+    """Create the view ``t`` over the files of :func:`four_tens`, with MinMax of ``temp``; return their folder."""
+    import geoskip
+
+    place = four_tens(root)
+    geoskip.dataset(session, str(place)).create_index(geoskip.MinMax("temp"))
+    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    return place
+
+
 def rows_of(frame: Any) -> list[str]:
     """The rows of a DataFrame as sorted texts, so that any values can be compared."""
     return sorted(repr(row) for row in frame.collect())

@@ -15,7 +15,7 @@ from pyspark.sql.functions import expr
 
 import geoskip
 from geoskip import BloomFilter, GeoBox, MinMax, ValueList
-from tests.conftest import executed_files, four_tens, rows_of, same_as_off, without_pushdown
+from tests.conftest import executed_files, four_tens, rows_of, same_as_off, view_of_tens, without_pushdown
 from tests.spark.test_readers import settings
 
 pytestmark = pytest.mark.spark
@@ -24,11 +24,9 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def own(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A session with the view ``t`` over four files, and ``asked`` with NULL and the keys 21 to 24, in no files."""
-    place = four_tens(tmp_path_factory.mktemp("joined"))
     session = spark.newSession()
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "1000")  # of bytes: asked is broadcast, t is not
-    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
-    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    view_of_tens(session, tmp_path_factory.mktemp("joined"))
     session.range(21, 26).selectExpr("nullif(id, 25) k").createOrReplaceTempView("asked")
     return session
 

@@ -11,17 +11,15 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
-from tests.conftest import four_tens, same_as_off
+from tests.conftest import four_tens, same_as_off, view_of_tens
 from tests.spark.test_readers import settings
 
 
 @pytest.fixture(scope="module")
 def own(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A session with the view ``t`` over four files, and ``asked`` with the numbers 21 to 24, in no files."""
-    place = four_tens(tmp_path_factory.mktemp("answers"))
     session = spark.newSession()
-    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
-    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    view_of_tens(session, tmp_path_factory.mktemp("answers"))
     session.range(21, 25).toDF("k").createOrReplaceTempView("asked")
     return session
 

@@ -19,7 +19,7 @@ import geoskip
 from geoskip import GeoBox, MinMax, maps
 from geoskip.clauses import Clause
 from geoskip.predicates import Predicate
-from tests.conftest import four_tens, kept_of_all, same_as_off
+from tests.conftest import four_tens, kept_of_all, same_as_off, view_of_tens
 from tests.spark.test_readers import settings
 
 pytestmark = pytest.mark.spark
@@ -28,10 +28,8 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def own(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A session with the view ``t`` over four files with an index."""
-    place = four_tens(tmp_path_factory.mktemp("first"))
     session = spark.newSession()
-    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
-    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    view_of_tens(session, tmp_path_factory.mktemp("first"))
     return session
 
 
@@ -153,9 +151,7 @@ def test_partitions_count_only_their_own_rows(spark: Any, tmp_path: Path) -> Non
 def test_plans_that_run_again_look_at_the_counted_files(spark: Any, tmp_path: Path, change: str, rechecks: str) -> None:
     session = spark.newSession()
     session.conf.set("spark.geoskip.fingerprint.maxRechecks", rechecks)
-    place = four_tens(tmp_path)
-    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
-    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    place = view_of_tens(session, tmp_path)
     frame = session.sql("SELECT temp FROM t ORDER BY temp DESC LIMIT 3")
     assert [row.temp for row in frame.collect()] == [39, 38, 37]
     assert geoskip.report(frame).files_kept == 1
@@ -269,7 +265,7 @@ def test_merged_subqueries_look_at_the_counted_files_of_both(spark: Any, tmp_pat
 def test_rules_have_the_whole_budget_for_the_first_rows_too(spark: Any, tmp_path: Path) -> None:
     """A rule that takes more than what another decision has left of the budget is not put in quarantine."""
     session = spark.newSession()
-    place, calls = four_tens(tmp_path), []
+    calls: list[Predicate] = []
 
     @udf("int")
     def warmth(temp: int) -> int:
@@ -282,8 +278,7 @@ def test_rules_have_the_whole_budget_for_the_first_rows_too(spark: Any, tmp_path
         return None
 
     session.udf.register("warmth", warmth)
-    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
-    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    view_of_tens(session, tmp_path)
     with settings(session, {"spark.geoskip.planning.budget": "2"}):
         assert len(session.sql("SELECT * FROM t WHERE warmth(temp) > 3 ORDER BY temp LIMIT 3").collect()) == 3
     end = time.monotonic() + 20

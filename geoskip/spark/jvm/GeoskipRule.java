@@ -326,7 +326,7 @@ class GeoskipRule extends GuardedRule {
     }
 
     private LogicalPlan skip(
-            LogicalRelation relation, FileIndex original, List datasets, NeededRows needed, List counted)
+            LogicalRelation relation, FileIndex original, List datasets, NeededRows needed, List orders)
             throws Exception {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         FileIndex listed = files.location();
@@ -338,7 +338,7 @@ class GeoskipRule extends GuardedRule {
         ReaderSettings settings = new ReaderSettings((SparkSession) files.sparkSession(), session);
         AnsweredScan scan = new AnsweredScan(this, relation, directories, datasets, needed.barriers);
         boolean isLong = TopK.isLongSearch(needed.first, relation, directories.size());
-        List first = isLong ? new ArrayList() : counted;
+        List first = isLong ? new ArrayList() : orders;
         Decision decision = needed.conditions.isEmpty() && first.isEmpty() ? Decision.none(needed.barriers)
                 : scan.decide(needed.conditions, first);
         decision.relation = relation;
