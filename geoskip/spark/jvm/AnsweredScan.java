@@ -3,6 +3,7 @@ package geoskip;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import @SparkSession@;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.optimizer.ConstantFolding$;
 import org.apache.spark.sql.catalyst.optimizer.NormalizeNaNAndZero;
@@ -14,7 +15,6 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BinaryType;
 import org.slf4j.LoggerFactory;
 import scala.Option;
-import @Seq@;
 
 /**
  * A scan that is decided on again when it is first run, by the answers of scalar subqueries in its filters, and by the
@@ -25,7 +25,7 @@ import @Seq@;
  */
 class AnsweredScan {
     private static final int MOST_KEYS = 10000; // of a join; of more, the least and the greatest are used
-    private final GeoskipRule rule;
+    private final SparkSession session;
     private final LogicalRelation relation;
     private final List directories;
     private final List datasets;
@@ -34,8 +34,8 @@ class AnsweredScan {
     private long threshold; // of sides that Spark took for small when it optimized the query
     private boolean isOutdated;
 
-    AnsweredScan(GeoskipRule rule, LogicalRelation relation, List directories, List datasets, List barriers) {
-        this.rule = rule;
+    AnsweredScan(SparkSession session, LogicalRelation relation, List directories, List datasets, List barriers) {
+        this.session = session;
         this.relation = relation;
         this.directories = directories;
         this.datasets = datasets;
@@ -80,12 +80,17 @@ class AnsweredScan {
 
     /** The decision by some conditions, and by orders of which only the first rows are needed, of TopK. */
     Decision decide(List conditions, List first) throws Exception {
-        return rule.decide(relation, directories, datasets, conditions, first, barriers);
+        return new ScanQuestion(relation, directories, datasets, conditions, first, barriers, session).decision();
     }
 
-    /** Skips more files by the condition that a row is among the first of one of these orders, if files prove one. */
-    void narrow(Decision decision, List first, long left) throws Exception {
-        CountedFiles counted = left <= 0 ? null : TopK.proof(first, decision, directories, rule.budget(), left);
+    /**
+     * Skips more files by the condition that a row is among the first of one of these orders, if files prove one in what
+     * is left of the budget; planning began at a time in nanoseconds.
+     */
+    void narrow(Decision decision, List first, long began) throws Exception {
+        long budget = ScanQuestion.budget(session);
+        long left = budget - (System.nanoTime() - began) / 1000000;
+        CountedFiles counted = left <= 0 ? null : TopK.proof(first, decision, directories, budget, left);
         if (counted == null) {
             decision.note = TopK.described(first) + " may be in any file: the metadata prove no bound";
             return;

@@ -48,13 +48,18 @@ public class Decision {
     /** A copy for another scan, with its own reports and audits. */
     synchronized Decision again() {
         Decision same = new Decision(slots);
-        same.tables.addAll(tables);
-        same.bits.addAll(bits);
-        same.changed.addAll(changed);
-        same.watched = watched;
-        same.bytes = bytes;
-        same.reply = reply;
+        same.take(this);
         return same;
+    }
+
+    private void take(Decision other) {
+        tables.addAll(other.tables);
+        bits.addAll(other.bits);
+        changed.addAll(other.changed);
+        slots = other.slots; // its bits are for the vectors of its own conditions
+        watched = other.watched;
+        bytes = other.bytes;
+        reply = other.reply;
     }
 
     /** Takes the files to skip from a decision by conditions with the answers of subqueries. */
@@ -65,13 +70,7 @@ public class Decision {
         tables.clear();
         bits.clear();
         changed.clear();
-        tables.addAll(other.tables);
-        bits.addAll(other.bits);
-        changed.addAll(other.changed);
-        slots = other.slots; // its bits are for the vectors of its own conditions
-        watched = other.watched;
-        bytes = other.bytes;
-        reply = other.reply;
+        take(other);
         answered = conditions;
     }
 
@@ -376,10 +375,14 @@ class QueryDecisions {
 
     /** The environment of a table scan as JSON. */
     synchronized String environment(TableScan scan, SparkSession session) {
+        return scan.environment(settings(session)).toString();
+    }
+
+    private Map settings(SparkSession session) {
         if (settings == null) {
             settings = SupportedRelations.ofSession(session.sessionState().conf());
         }
-        return scan.environment(settings).toString();
+        return settings;
     }
 
     /** The environment of a relation as JSON: format, options, settings; the schema if columns go by position. */
@@ -390,10 +393,7 @@ class QueryDecisions {
                 return (String) known[1];
             }
         }
-        if (settings == null) {
-            settings = SupportedRelations.ofSession(session.sessionState().conf());
-        }
-        Json json = SupportedRelations.environment(files, settings, session);
+        Json json = SupportedRelations.environment(files, settings(session), session);
         if (SupportedRelations.byPosition(files)) {
             json.put("schema", files.dataSchema().json());
         }

@@ -128,10 +128,13 @@ class FileTable {
                     && same.getModificationTime() == file.getModificationTime()) {
                 etag = etag(same);
             }
-            lines.append(file.getLen()).append(' ').append(file.getModificationTime());
-            lines.append(etag == null ? " " : ":" + etag + " ").append(path.replace('\n', '\0')).append('\n');
+            lines.append(line(path, file.getLen(), file.getModificationTime(), etag));
         }
         return lines.toString();
+    }
+
+    static String line(String path, long size, long time, String etag) {
+        return size + " " + time + (etag == null ? " " : ":" + etag + " ") + path.replace('\n', '\0') + "\n";
     }
 
     /**

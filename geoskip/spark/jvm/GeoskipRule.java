@@ -18,8 +18,6 @@ import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.execution.datasources.*;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import @SparkSession@;
-import org.apache.spark.sql.internal.SQLConf;
-import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
@@ -39,45 +37,6 @@ class RuleBuilder extends AbstractFunction1 {
             LoggerFactory.getLogger("geoskip").warn("geoskip cannot listen to this session", failure);
         }
         return new GeoskipRule((SparkSession) session);
-    }
-}
-
-/** The request to Python for a scan: its conditions as one line of JSON, then its environment (format, settings). */
-class ScanQuestion {
-    final Slots slots;
-    final String text;
-    final List expressions; // which differ although their texts are equal, such as functions
-
-    ScanQuestion(
-            LogicalRelation relation, List directories, List datasets, List conditions, List first, List barriers,
-            long budget, QueryDecisions planned, SparkSession session) {
-        this(new Names(relation), ((HadoopFsRelation) relation.relation()).partitionSchema(), directories, datasets,
-                conditions, first, barriers, budget, planned.environment(relation, session));
-    }
-
-    ScanQuestion(
-            Names names, StructType partitions, List directories, List datasets, List conditions, List first,
-            List barriers, long budget, String environment) {
-        slots = new Slots(partitions, names);
-        List written = new ArrayList();
-        for (Expression condition : conditions) {
-            written.add(ExpressionJson.expression(condition, names, slots));
-        }
-        List orders = new ArrayList();
-        expressions = new ArrayList(conditions);
-        for (TopK order : first) {
-            orders.add(order.json(names, slots));
-            expressions.add(order.by);
-        }
-        for (PartitionDirectory directory : directories) {
-            slots.add(directory.values());
-        }
-        Json asked = new Json().with("datasets", datasets).with("conditions", written).with("vectors", slots.vectors())
-                .with("barriers", barriers).with("budget", budget / 1000.0);
-        if (!orders.isEmpty()) {
-            asked.put("first", orders);
-        }
-        text = asked + "\n" + environment;
     }
 }
 
@@ -268,7 +227,7 @@ class GeoskipRule extends GuardedRule {
         if (plan instanceof DataSourceV2Relation && recorded != null) {
             PlannedTable.record((DataSourceV2Relation) plan, needed.conditions);
         } else if (plan instanceof DataSourceV2Relation) {
-            return TableScan.narrowed((DataSourceV2Relation) plan, needed.conditions, needed.barriers, this, session);
+            return TableScan.narrowed((DataSourceV2Relation) plan, needed.conditions, needed.barriers, session);
         }
         NeededRows below = needed.below(plan);
         List changed = new ArrayList();
@@ -336,7 +295,7 @@ class GeoskipRule extends GuardedRule {
         List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
         long started = System.nanoTime();
         ReaderSettings settings = new ReaderSettings((SparkSession) files.sparkSession(), session);
-        AnsweredScan scan = new AnsweredScan(this, relation, directories, datasets, needed.barriers);
+        AnsweredScan scan = new AnsweredScan(session, relation, directories, datasets, needed.barriers);
         boolean isLong = TopK.isLongSearch(needed.first, relation, directories.size());
         List first = isLong ? new ArrayList() : orders;
         Decision decision = needed.conditions.isEmpty() && first.isEmpty() ? Decision.none(needed.barriers)
@@ -344,7 +303,7 @@ class GeoskipRule extends GuardedRule {
         decision.relation = relation;
         decision.conditions = needed.conditions;
         if (!first.isEmpty()) {
-            scan.narrow(decision, first, budget() - (System.nanoTime() - started) / 1000000);
+            scan.narrow(decision, first, started);
         } else if (isLong) {
             decision.note = TopK.described(needed.first) + " may be in any file: it reads columns of many partitions";
         }
@@ -365,60 +324,6 @@ class GeoskipRule extends GuardedRule {
                 : (LogicalRelation) skip(relation, location, datasets, NeededRows.ALL, NeededRows.ALL.first);
     }
 
-    /** The decision on a scan of files. */
-    Decision decide(
-            LogicalRelation relation, List directories, List datasets, List conditions, List first, List barriers)
-            throws Exception {
-        return decide(relation, new ScanQuestion(
-                relation, directories, datasets, conditions, first, barriers, budget(), QueryDecisions.current(),
-                session), datasets, conditions);
-    }
-
-    /** The decision on a scan of a table of a table format. */
-    Decision decide(LogicalPlan relation, TableScan scan, List datasets, List conditions, List barriers)
-            throws Exception {
-        String environment = QueryDecisions.current().environment(scan, session);
-        return decide(relation, new ScanQuestion(
-                new Names(relation), new StructType(), new ArrayList(), datasets, conditions, new ArrayList(), barriers,
-                budget(), environment), datasets, conditions);
-    }
-
-    /** The decision for a request; on failure one that keeps all files, with the reason. */
-    private Decision decide(LogicalPlan relation, ScanQuestion asked, List datasets, List conditions)
-            throws InterruptedException {
-        try {
-            return answered(relation, asked, datasets, conditions);
-        } catch (InterruptedException cancelled) {
-            throw cancelled;
-        } catch (Exception failure) {
-            LOG.warn("geoskip could not decide", failure);
-            return Decision.none("no decision, so every file is read: " + failure);
-        } catch (StackOverflowError deep) {
-            return Decision.none("the condition is nested too deeply: every file is read");
-        }
-    }
-
-    private Decision answered(LogicalPlan relation, ScanQuestion asked, List datasets, List conditions)
-            throws Exception {
-        long budget = budget();
-        QueryDecisions planned = QueryDecisions.current();
-        String question = asked.text;
-        List scan = QueryDecisions.scan(question, asked.expressions, relation);
-        Decision first = planned.decision(scan);
-        if (first != null) {
-            return first;
-        }
-        long number = Evaluation.hold(conditions, session);
-        String answer;
-        try {
-            Json head = new Json().with("number", number).with("asked", System.currentTimeMillis() / 1000.0);
-            answer = Geoskip.ask(head + "\n" + question, budget); // only the head differs each time
-        } finally {
-            Evaluation.release(number);
-        }
-        return planned.keep(scan, Decision.of(answer, budget, datasets, asked.slots));
-    }
-
     /** The table with statistics of the kept files, so that small reads can be broadcast. */
     private static Option table(Option catalogTable, GeoskipFileIndex index) {
         if (catalogTable.isEmpty() || ((CatalogTable) catalogTable.get()).stats().isEmpty()) {
@@ -435,16 +340,5 @@ class GeoskipRule extends GuardedRule {
             }
         }
         return catalogTable;
-    }
-
-    /** The planning budget in milliseconds, from texts in Spark's format: "5", "5s", "500ms", "1m", "1min". */
-    long budget() {
-        String text = session.sessionState().conf().getConfString("spark.geoskip.planning.budget", "5").trim();
-        int unit = text.endsWith("ms") ? 1 : text.endsWith("m") || text.endsWith("min") ? 60000 : 1000;
-        try {
-            return (long) (unit * Double.parseDouble(text.replaceAll("(ms|s|m|min)$", "")));
-        } catch (NumberFormatException wrong) {
-            return 5000;
-        }
     }
 }

@@ -29,7 +29,6 @@ import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.sql.util.QueryExecutionListener;
-import @Seq@;
 
 /** Facts on the scans of an executed (or planned) query, and notes on its other leaves. */
 class PlanFacts {
@@ -109,12 +108,8 @@ class PlanFacts {
 
     /** A scan without filters over subqueries, which Spark plans anew when it changes a plan. */
     private static FileSourceScanExec fixed(FileSourceScanExec scan) {
-        Object[] fields = ScalaInterop.fields(scan);
-        for (int i = 0; i < fields.length; i++) {
-            fields[i] = fields[i] == scan.partitionFilters() || fields[i] == scan.dataFilters()
-                    ? ScalaInterop.fixed((Seq) fields[i]) : fields[i];
-        }
-        return (FileSourceScanExec) scan.makeCopy(fields);
+        return (FileSourceScanExec) scan.makeCopy(ScalaInterop.fields(
+                scan, ScalaInterop.fixed(scan.partitionFilters()), ScalaInterop.fixed(scan.dataFilters())));
     }
 
     /** True if there is a node with this scan. Nodes are not compared, since storage-partitioned joins change them. */

@@ -21,7 +21,6 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Nil$;
 import @Seq@;
 
@@ -131,8 +130,7 @@ class PlannedScan {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         List directories = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
         List none = new ArrayList();
-        ScanQuestion asked =
-                new ScanQuestion(relation, directories, none, conditions, none, none, 0, new QueryDecisions(), session);
+        ScanQuestion asked = new ScanQuestion(relation, directories, none, conditions, none, none, session);
         List unsettled = new ArrayList();
         for (Expression member : ScalaInterop.members(conditions)) {
             if (Decision.ownOf(Collections.singletonList(member)).isEmpty()) {
@@ -265,9 +263,7 @@ class PlannedTable {
             texts.add(PlannedScan.text(member));
         }
         List none = new ArrayList();
-        String environment = QueryDecisions.current().environment(TableScan.table(relation, false), session);
-        ScanQuestion asked =
-                new ScanQuestion(new Names(relation), new StructType(), none, none, conditions, none, none, 0, environment);
+        ScanQuestion asked = TableScan.question(relation, none, conditions, none, session);
         return new Json().with("condition", PlannedScan.joined(texts)).with("question", asked.text).toString();
     }
 }

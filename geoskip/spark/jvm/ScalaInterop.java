@@ -11,6 +11,7 @@ import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
+import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.datasources.*;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
@@ -34,6 +35,19 @@ public class ScalaInterop {
 
     /** The fields of an instance of a case class. */
     static Object[] fields(Product product) { return list(product.productIterator().toList()).toArray(); }
+
+    /** The fields of a scan with other filters, which are its second and third sequences. */
+    static Object[] fields(FileSourceScanExec scan, Seq partitionFilters, Seq dataFilters) {
+        Object[] fields = fields(scan);
+        Class[] types = scan.getClass().getConstructors()[0].getParameterTypes();
+        int sequences = 0;
+        for (int i = 0; i < types.length; i++) {
+            sequences += types[i] == Seq.class ? 1 : 0;
+            boolean isFilters = types[i] == Seq.class && (sequences == 2 || sequences == 3);
+            fields[i] = !isFilters ? fields[i] : sequences == 2 ? partitionFilters : dataFilters;
+        }
+        return fields;
+    }
 
     public static Seq seq(List items) {
         scala.collection.immutable.List found = Nil$.MODULE$;

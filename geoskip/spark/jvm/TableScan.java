@@ -83,8 +83,7 @@ public abstract class TableScan {
      * time Spark has not yet pushed filters to the format: all of them are still in the plan.
      */
     static LogicalPlan narrowed(
-            DataSourceV2Relation relation, List conditions, List barriers, GeoskipRule rule, SparkSession session)
-            throws Exception {
+            DataSourceV2Relation relation, List conditions, List barriers, SparkSession session) throws Exception {
         boolean isFiltered = !conditions.isEmpty() || !barriers.isEmpty();
         List datasets = isFiltered ? datasets(relation, session) : Collections.emptyList();
         if (datasets.isEmpty()) {
@@ -92,11 +91,21 @@ public abstract class TableScan {
         }
         long started = System.nanoTime();
         Decision decision = conditions.isEmpty() ? Decision.none(barriers)
-                : rule.decide(relation, format.table(relation, false), datasets, conditions, barriers);
+                : question(relation, datasets, conditions, barriers, session).decision();
         decision.planningNanos = System.nanoTime() - started;
         decision.relation = relation;
         decision.conditions = conditions;
         return (LogicalPlan) ScalaInterop.with(relation, 0, format.narrowed(relation.table(), decision));
+    }
+
+    /** The request on a table that its format reads. */
+    static ScanQuestion question(
+            DataSourceV2Relation relation, List datasets, List conditions, List barriers, SparkSession session)
+            throws Exception {
+        String environment = QueryDecisions.current().environment(format.table(relation, false), session);
+        List none = Collections.emptyList();
+        return new ScanQuestion(
+                relation, new StructType(), none, datasets, conditions, none, barriers, environment, session);
     }
 
     /** The facts on a relation's table that an index needs, as JSON; null if it is not a table of the format. */
@@ -132,8 +141,7 @@ public abstract class TableScan {
         table.plan();
         StringBuilder lines = new StringBuilder();
         for (TableFile file : table.files) {
-            String path = file.path.replace('\n', '\0');
-            lines.append(file.size).append(' ').append(file.time).append(' ').append(path).append('\n');
+            lines.append(FileTable.line(file.path, file.size, file.time, null));
         }
         return lines.toString();
     }

@@ -1,6 +1,5 @@
 package geoskip;
 
-import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
@@ -74,28 +73,13 @@ class WatchedScans extends SparkStrategy {
         return index instanceof GeoskipFileIndex && ((GeoskipFileIndex) index).isWatched();
     }
 
-    /** The place of the data filters among a scan's fields: after the output's columns and the partition filters. */
-    private static int placeOfFilters(Class[] types) {
-        List sequences = new ArrayList();
-        for (int i = 0; i < types.length; i++) {
-            if (types[i] == Seq.class) {
-                sequences.add(Integer.valueOf(i));
-            }
-        }
-        return ((Integer) sequences.get(2)).intValue();
-    }
-
     /** A copy of a scan as an instance of another class, with more filters; the scan itself if this fails. */
     static FileSourceScanExec made(Class other, FileSourceScanExec scan, List filters) {
         try {
-            Constructor constructor = other.getConstructors()[0];
-            Object[] fields = ScalaInterop.fields(scan);
-            if (!filters.isEmpty()) {
-                List all = ScalaInterop.list(scan.dataFilters());
-                all.addAll(filters);
-                fields[placeOfFilters(constructor.getParameterTypes())] = ScalaInterop.seq(all);
-            }
-            return (FileSourceScanExec) constructor.newInstance(fields);
+            List all = ScalaInterop.list(scan.dataFilters());
+            all.addAll(filters);
+            Object[] fields = ScalaInterop.fields(scan, scan.partitionFilters(), ScalaInterop.seq(all));
+            return (FileSourceScanExec) other.getConstructors()[0].newInstance(fields);
         } catch (Exception mismatch) {
             LoggerFactory.getLogger("geoskip").warn("geoskip cannot watch the files of a scan", mismatch);
             return scan;
