@@ -30,7 +30,6 @@ from geoskip.registry import Function, constant, declare, denotes, maps
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
 
 SEDONA = "org.apache.spark.sql.sedona_sql.expressions."
-SHAPELY = "udf_mappings.shapely_functions."
 
 SPARKS_OWN = "org.apache.spark.sql.catalyst.util.STUtils."
 _OF_SPARK = ("ST_GeomFromWKB", "ST_AsBinary", "ST_SetSRID")
@@ -62,17 +61,12 @@ Pair = tuple[GeometryThroughIndex, Any, bool]
 def functions(*names: str) -> Iterator[Function]:
     """Sedona's functions of these names, in all implementations."""
     for name in names:
+        python = FUNCTIONS[name].implementations if name in FUNCTIONS else ()
         if name in _OF_SPARK:
-            yield Function(name, classes=(SEDONA + name, SPARKS_OWN), python=python_of(name))
-            yield Function(f"shapely_{name}", python=python_of(name))
+            yield Function(name, classes=(SEDONA + name, SPARKS_OWN), python=python)
+            yield Function(f"shapely_{name}", python=python)
         else:
-            yield Function(name, classes=(SEDONA + name,), python=python_of(name))
-
-
-def python_of(name: str) -> tuple[str, ...]:
-    """The names of the shapely-backed function for a SQL name, in both of its forms."""
-    own = SHAPELY + name.lower()
-    return (own, f"{own}.vectorised") if name in FUNCTIONS else ()
+            yield Function(name, classes=(SEDONA + name,), python=python)
 
 
 def sides(call: Call, index: GeoBox) -> Pair | None:
@@ -343,29 +337,11 @@ def geohash_prefix(node: Predicate, index: GeoBox) -> Clause | None:
             texts = [value.value for value in values]
         case _:
             return None
-    cells = [geohash_cell(text) for text in texts]
+    cells = [geometry.geohash_cell(text) for text in texts]
     sight = index.sees(g)
     if sight is None or not cells or None in cells:
         return None
     return any_known(map(sight.meets, cells))
-
-
-def geohash_cell(text: str) -> shapely.Polygon | None:
-    """The cell of a geohash or of a prefix of one; None for an invalid one.
-
-    >>> geohash_cell("u0").bounds
-    (0.0, 45.0, 11.25, 50.625)
-    """
-    ends = [[-180.0, 180.0], [-90.0, 90.0]]
-    for place, letter in enumerate(text):
-        digit = "0123456789bcdefghjkmnpqrstuvwxyz".find(letter)
-        if digit < 0 or place >= 16:
-            return None
-        for bit in range(5):
-            axis = ends[(5 * place + bit) % 2]
-            middle = (axis[0] + axis[1]) / 2
-            axis[0 if digit >> (4 - bit) & 1 else 1] = middle
-    return shapely.box(ends[0][0], ends[1][0], ends[0][1], ends[1][1]) if text else None
 
 
 # ---- what expressions denote

@@ -54,6 +54,12 @@ class ShapelyFunction:
     vectorised: Callable[..., Any]
     returns: str
 
+    @property
+    def implementations(self) -> tuple[str, str]:
+        """The names of both forms, by which the registry recognises them."""
+        own = f"{__name__}.{self.name.lower()}"
+        return own, f"{own}.vectorised"
+
 
 FUNCTIONS: dict[str, ShapelyFunction] = {}
 """All functions by their SQL name."""

@@ -189,6 +189,24 @@ def lacks_coordinates(geometries: NDArray[np.object_]) -> Mask:
 _POINT, _MULTIPOINT, _COLLECTION = 0, 4, 7  # shapely's type numbers
 
 
+def geohash_cell(text: str) -> shapely.Polygon | None:
+    """Return the cell of a geohash or of a prefix of one; None for an invalid one.
+
+    >>> geohash_cell("u0").bounds
+    (0.0, 45.0, 11.25, 50.625)
+    """
+    ends = [[-180.0, 180.0], [-90.0, 90.0]]
+    for place, letter in enumerate(text):
+        digit = "0123456789bcdefghjkmnpqrstuvwxyz".find(letter)
+        if digit < 0 or place >= 16:
+            return None
+        for bit in range(5):
+            axis = ends[(5 * place + bit) % 2]
+            middle = (axis[0] + axis[1]) / 2
+            axis[0 if digit >> (4 - bit) & 1 else 1] = middle
+    return shapely.box(ends[0][0], ends[1][0], ends[0][1], ends[1][1]) if text else None
+
+
 class Denotation:
     """The base of all denotations supported by GeoBox, declared with :func:`geoskip.registry.denotes`.
 

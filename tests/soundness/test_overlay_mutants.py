@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import shapely
 
+from geoskip.geometry import geohash_cell
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
 from tests.support.geobox_oracle import GEOM, SHAPES, call, literal
 from tests.support.geometry_corpora import ROWS, SHAPES_ASKED, Corpus, sedonas
 from tests.support.mapped import spark
 from tests.support.planting import Patch, function, listed, registered
-from udf_mappings.sedona import geohash_cell, geohash_prefix, intersection_area, sides
+from udf_mappings.sedona import geohash_prefix, intersection_area, sides
 
 MUTANTS: list[Any] = []
 

@@ -10,7 +10,8 @@ from geoskip import GeoBox, MetricDist
 from geoskip.planner import Labeller
 from geoskip.predicates import Call, Column, IsNull, Literal, Predicate
 from udf_mappings import metrics  # noqa: F401 - registers its mappings
-from udf_mappings.sedona import SEDONA, SHAPELY
+from udf_mappings.sedona import SEDONA
+from udf_mappings.shapely_functions import FUNCTIONS
 
 X, Y, Z, RADIUS = (Column(name, "double") for name in ("x", "y", "z", "radius"))
 GEOMETRY = Column("geom", "geometry")
@@ -24,7 +25,7 @@ INDEXES = [
 
 
 def call(name: str, *args: Predicate, kind: str = "double", python: bool = False) -> Call:
-    where = f"python:{SHAPELY}{name.lower()}.vectorised#1" if python else SEDONA + name
+    where = f"python:{FUNCTIONS[name].implementations[1]}#1" if python else SEDONA + name
     return Call(name, args, where, (), kind)
 
 

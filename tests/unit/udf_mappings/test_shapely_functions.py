@@ -16,7 +16,7 @@ from geoskip.predicates import Call, Comparison, Literal, Not
 from geoskip.registry.fingerprint import identity
 from geoskip.rewrite import fold_constants
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
-from udf_mappings import sedona, shapely_functions
+from udf_mappings import shapely_functions
 from udf_mappings.shapely_functions import FUNCTIONS
 
 WKT = "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))"
@@ -204,10 +204,8 @@ def test_a_senseless_radius_keeps(radius):
 def test_a_function_is_found_under_its_own_name_and_has_an_identity(name):
     entry = FUNCTIONS[name]
     assert getattr(shapely_functions, name.lower()) is entry.function
-    for form in (entry.function, entry.vectorised):
-        assert identity(form).startswith(
-            f"{sedona.SHAPELY}{name.lower()}" + (".vectorised#" * (form is not entry.function) or "#")
-        )
+    for form, implementation in zip((entry.function, entry.vectorised), entry.implementations, strict=True):
+        assert identity(form).startswith(f"{implementation}#")
     assert entry.returns in ("boolean", "double", "binary", "string", "int")
 
 
