@@ -391,7 +391,8 @@ def decide(
     _find_fault(seen, snapshot, failed)
     for name, (rule, why) in seen.faults.items():
         reasons.append(f"{name} {why}")
-        leave_out(current(), name, rule, why, seen.root)
+        if seen.blames:
+            leave_out(current(), name, rule, why, seen.root)
     unique = tuple(dict.fromkeys(reason if len(reason) <= 300 else reason[:299] + "…" for reason in reasons))
     seconds, sources = time.perf_counter() - started, tuple(seen.sources)
     return Decision(snapshot, predicate, clause, keep, unique, seconds, sources, seen.labels, usable)

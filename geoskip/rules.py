@@ -59,6 +59,8 @@ class Deadline:
     """The first fault of a source's clauses at evaluation, by the source's name."""
     labels: Callable[[], VertexLabel] | None = None
     """The labelled tree of the predicate."""
+    blames: bool = True
+    """True if faulty rules are put in quarantine; False for conditions with extreme values that no query has."""
 
     def source_of(self, clause: Clause) -> RuleSubject | None:
         """Return the mapping, declaration or index that made a clause."""
@@ -281,7 +283,7 @@ class RuleRunner:
     def _leave_out(self, name: str, rule: Rule, why: str) -> None:
         """Report a fault and put a mapping in quarantine; an index stays in use for other vertices."""
         self.report(f"{name} {why}")
-        if name.startswith("mapping "):
+        if name.startswith("mapping ") and self.watch.blames:
             leave_out(self.registry, name, rule, why, self.watch.root)
 
     def _mappings(self, call: Call) -> list[Mapping]:

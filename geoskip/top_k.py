@@ -5,6 +5,8 @@ then rows beyond t are not among the first k. So ``order <= t`` is one more cond
 files like any other. The value is found by the rules that skip files: a file of which no row can satisfy ``NOT
 (condition AND order <= t)`` has only rows that satisfy both.
 
+An order by partition columns has one value in each partition, so t is one of these.
+
 *Soundness* needs nothing of the search for t: for the value that is returned, the rows of the named files were counted.
 They must be the rows that the query reads of these files, so the files must be listed by it, and unchanged.
 """
@@ -69,6 +71,20 @@ class Order:
         compared = Comparison(">=" if self.descending else "<=", self.by, value)
         return Or((compared, IsNull(self.by))) if self.nulls_first else compared
 
+    def excludes(self, value: Literal) -> bool | None:
+        """Return True if rows come later than a value, in an order by a constant; None for other orders.
+
+        >>> order = Order(Literal("b", "string"), False, True, 3)
+        >>> order.excludes(Literal("a", "string")), order.excludes(Literal("b", "string"))
+        (True, False)
+        """
+        if not isinstance(self.by, Literal):
+            return None
+        if self.by.value is None:
+            return not self.nulls_first
+        own, other = _key_of(self.by), _key_of(value)
+        return bool(own < other if self.descending else own > other)
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -101,7 +117,7 @@ def bound_of(
     until
         The time of ``time.monotonic()`` at which the search ends.
     """
-    values = _values_of(orders[0].by.type or "") if orders else None
+    values = _values_of(orders)
     if values is None:
         return None
     low, high, apart, value_at = values
@@ -118,7 +134,11 @@ def bound_of(
         for decision, order, count in zip(decisions, orders, countable, strict=True):
             if time.monotonic() > until:
                 return None
-            found.append(np.where(may_hold(Not(order.until(value_at(sign * place))), decision), 0, count))
+            value = value_at(sign * place)
+            is_later = order.excludes(value)
+            found.append(
+                np.where(may_hold(Not(order.until(value)), decision) if is_later is None else is_later, 0, count)
+            )
         return found if sum(int(count.sum()) for count in found) >= rows else None
 
     first, last = sorted((sign * low, sign * high))
@@ -135,6 +155,7 @@ class _Verdicts:
 
     def __init__(self, watch: Deadline) -> None:
         self._watch = watch
+        watch.blames = False
         self._found: dict[tuple[int, Predicate], Mask] = {}
 
     def __call__(self, condition: Predicate, decision: Decision) -> Mask:
@@ -154,7 +175,7 @@ def _countable_rows(decision: Decision, order: Order, listed: Mask, may_hold: _V
     every = decision.predicate == And(())
     unmet = np.zeros(len(files), bool) if every else may_hold(_is_not_true(decision.predicate), decision)
     rows = np.asarray(files.column("rows").fill_null(0), dtype=np.int64)
-    if not order.nulls_first:
+    if not (order.nulls_first or isinstance(order.by, Literal)):
         nulls, known = _nulls_of(order.by, decision)
         has_nulls = may_hold(IsNull(order.by), decision)
         rows = np.where(has_nulls, np.where(known, rows - nulls, 0), rows)
@@ -185,12 +206,26 @@ def _fewest_files(counts: Sequence[Any], rows: int) -> tuple[Mask, ...]:
     return tuple(np.split(chosen, np.cumsum([len(count) for count in counts])[:-1]))
 
 
-def _values_of(kind: str) -> tuple[int, int, int, Callable[[int], Literal]] | None:
-    """Return the places of the least and the greatest value of a type, and the value at a place.
+def _key_of(literal: Literal) -> Any:
+    """Return a value that Python orders as Spark does; strings are ordered by their bytes."""
+    return literal.value.encode("utf-8", "surrogateescape") if isinstance(literal.value, str) else literal.value
+
+
+def _values_of(orders: Sequence[Order]) -> tuple[int, int, int, Callable[[int], Literal]] | None:
+    """Return the places of the least and the greatest possible bound, and the value at a place.
 
     The third number is the distance of places which is not worth a step of the search. None for types without places.
     """
+    if not orders:
+        return None
+    kind = orders[0].by.type or ""
     found = sql_type(kind)
+    constants = [order.by for order in orders if isinstance(order.by, Literal)]
+    if len(constants) == len(orders):
+        is_ordered = found.is_integral or found.is_decimal or found.kind in ("string", *_HALVES)
+        distinct = {_key_of(constant): constant for constant in constants if constant.value is not None}
+        values = [distinct[key] for key in sorted(distinct)] if is_ordered else []
+        return (0, len(values) - 1, 0, values.__getitem__) if values else None
     if found.is_integral:
         return found.values.start, found.values.stop - 1, 0, lambda place: Literal(place, kind)
     if found.is_floating:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import shapely
 
 from geoskip import geometry
@@ -259,16 +260,23 @@ def has_null_argument(node: Predicate, index: GeoBox) -> Clause | None:
     """IS NULL: each of these functions is NULL only where an argument is NULL.
 
     But Spark makes NULL of the NaN of a vectorised function in Python. That of the spheroid is NaN beyond the poles,
-    the others only for NaN and infinite coordinates.
+    the others only for NaN and infinite coordinates, and for geometries without any.
     """
     match node:
         case IsNull(Call(name, args, implementation) as call) if pair := sides(call, index):
             (g, *others) = sorted(args, key=lambda arg: isinstance(arg, Literal))
             is_own = is_plain_point(g) if index.is_pair else g in index.bound
-            is_known = all(isinstance(a, Literal) and a.value is not None and a.value == a.value for a in others)
+            is_known = all(isinstance(other, Literal) and _is_finite(other.value) for other in others)
             is_odd = name.lower().endswith("st_distancespheroid") and str(implementation).startswith("python:")
             return pair[0].is_null() if is_own and is_known and not is_odd else None
     return None
+
+
+def _is_finite(constant: Any) -> bool:
+    """Test a number, or a geometry by its coordinates."""
+    if isinstance(constant, shapely.Geometry):
+        return not shapely.is_empty(constant) and bool(np.isfinite(shapely.get_coordinates(constant)).all())
+    return finite(constant) is not None
 
 
 def is_plain_point(node: Predicate) -> bool:

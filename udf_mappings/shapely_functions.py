@@ -39,7 +39,7 @@ from geoskip.registry.fingerprint import state_version
 EARTH_RADIUS = 6371008.0
 """Metres; Sedona's default for ST_DistanceSphere."""
 
-_VERSION = f"1 shapely {shapely.__version__} geos {shapely.geos_version_string} pyproj {pyproj.__version__}"
+_VERSION = f"2 shapely {shapely.__version__} geos {shapely.geos_version_string} pyproj {pyproj.__version__}"
 _SPARK_TYPES = {"geometry": "binary", "text": "string", "number": "double", "flag": "boolean", "count": "int"}
 Body = Callable[..., Any]
 Array = NDArray[Any]
@@ -185,7 +185,7 @@ def _dwithin(a: Any, b: Any, distance: Any, use_spheroid: Any = False) -> Any:
 def _sphere(a: Any, b: Any, radius: Any = EARTH_RADIUS) -> Any:
     lng_a, lat_a, lng_b, lat_b = map(np.radians, (*_place(a), *_place(b)))
     h = np.sin((lat_b - lat_a) / 2) ** 2 + np.cos(lat_a) * np.cos(lat_b) * np.sin((lng_b - lng_a) / 2) ** 2
-    h = np.minimum(h, 1)  # by rounding it is greater for some antipodes, where Sedona returns NaN
+    h = np.clip(h, 0, 1)  # by rounding it is beyond for some antipodes or poles, where Sedona returns NaN
     return radius * 2 * np.arctan2(np.sqrt(h), np.sqrt(1 - h))
 
 

@@ -307,6 +307,43 @@ def test_orders_over_columns_of_many_partitions_are_left_alone(spark: Any, tmp_p
     assert kept_of_all(lambda: session.sql(by_sum)) == (2, 16)
 
 
+NULL = "__HIVE_DEFAULT_PARTITION__"
+PARTITIONS = {
+    "int": [*range(8, 28), NULL],  # 10 comes after 9
+    "date": [*(f"2024-02-{day}" for day in range(10, 29)), NULL, "1899-12-31"],
+    "decimal(4,1)": [*(f"{number}.5" for number in range(-8, 12)), NULL],
+    "string": [*(f"a {letter}" for letter in "abcdefghijklmnopqr"), NULL, "\U0001f600", "\ufb01"],
+}
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_the_first_partitions_are_found_by_their_values(spark: Any, tmp_path: Path, kind: str) -> None:
+    """Each partition has two files with two rows; of the first one, in the order of the values, 1 is read or all 2."""
+    session = spark.newSession()
+    for value in PARTITIONS[kind]:
+        (tmp_path / f"p={value}").mkdir()
+        for number in range(2):
+            pq.write_table(pa.table({"v": [number, number]}), tmp_path / f"p={value}" / f"{number}.parquet")
+    with settings(session, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
+        session.read.schema(f"v bigint, p {kind}").parquet(str(tmp_path)).createOrReplaceTempView("p")
+    geoskip.dataset(session, str(tmp_path)).create_index(MinMax("v"))
+    for query, files in {
+        "SELECT max(p) FROM p": 2,
+        "SELECT min(p) FROM p": 2,
+        "SELECT min(p), max(p) FROM p": 4,
+        "SELECT p FROM p ORDER BY p DESC LIMIT 4": 2,
+        "SELECT p FROM p ORDER BY p DESC LIMIT 5": 4,
+        "SELECT p FROM p ORDER BY p LIMIT 5": 4,  # two of them with NULL
+        "SELECT p FROM p ORDER BY p NULLS LAST LIMIT 9": 6,
+        "SELECT p, v FROM p WHERE v = 1 ORDER BY p DESC, v LIMIT 3": 2,
+        "SELECT p, v FROM p WHERE p IS NOT NULL ORDER BY p, v DESC LIMIT 3": 2,
+        "SELECT count(*) FROM p WHERE p = (SELECT max(p) FROM p)": 2,
+        "SELECT max(p) FROM p WHERE p < (SELECT max(p) FROM p)": 38,  # not of the last, which Spark prunes
+    }.items():
+        report = same_as_off(lambda query=query: session.sql(query))
+        assert [scan.files_kept for scan in report.scans][:1] == [files], (query, report)
+
+
 def test_correlated_subqueries_that_need_an_aggregate(own: Any) -> None:
     """Spark reads the outer table in the subquery, too: its files are listed before the join is planned again."""
     inner = "SELECT max(temp) FROM t b WHERE b.id = a.id HAVING max(temp) > 7"

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from geoskip import MinMax, mappings, maps, quarantined
 from geoskip import predicates as p
 from geoskip.metadata import FileMetadata
 from geoskip.planner import decide
@@ -83,6 +84,51 @@ def test_bounds_of_long_decimals_are_exact() -> None:
     found = bound(World([[{"w": WIDE}], [{"w": 0}]]), (), Order(COLUMNS["w"], True, False, 1))
     assert found is not None
     assert found.value.value == WIDE
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(st.tuples(st.none() | st.sampled_from(["", "a", "ab", "\U0001f600", "\ufb01"]), st.integers(0, 3))),
+    *(st.booleans() for _ in "ab"),
+    st.integers(1, 6),
+)
+def test_bounds_of_partitions_are_the_best(
+    partitions: list[tuple[str | None, int]], descending: bool, nulls_first: bool, rows: int
+) -> None:
+    """Each partition has one value and one file."""
+    orders = [Order(p.Literal(value, "string"), descending, nulls_first, rows) for value, _ in partitions]
+    decisions = []
+    for _, count in partitions:
+        files: Any = FileMetadata.of(pa.table({"rows": pa.array([count], pa.int64())}))
+        snapshot: Any = SimpleNamespace(files=files, header=SimpleNamespace(root="", entries=()))
+        decisions.append(decide(snapshot, p.And(()), ()))
+    found = bound_of(decisions, orders, [np.ones(1, bool)] * len(decisions), Deadline())
+    known = sorted((value.encode() for value, count in partitions if value is not None for _ in range(count)))
+    nulls = sum(count for value, count in partitions if value is None) if nulls_first else 0
+    if nulls + len(known) < rows or all(value is None for value, _ in partitions):
+        assert found is None
+        return
+    assert found is not None
+    if rows > nulls:
+        ordered = known[::-1] if descending else known
+        assert found.value.value.encode() == ordered[rows - nulls - 1]
+    counted = sum(count for (_, count), mask in zip(partitions, found.counted, strict=True) if mask.any())
+    assert counted >= rows
+
+
+def test_rules_are_not_blamed_for_extreme_values() -> None:
+    failed = []
+
+    def fails(node: Any, index: Any) -> None:
+        failed.append(node)
+        raise OverflowError
+
+    with mappings():
+        maps("f", index=MinMax)(fails)
+        order = Order(p.Call("f", (COLUMNS["a"],), type="int"), False, False, 1)
+        assert bound(World([[{"a": 1}], [{"a": 2}]]), (), order) is None
+        assert failed
+        assert not quarantined()
 
 
 def test_most_orders_have_a_bound() -> None:

@@ -1,7 +1,7 @@
 package geoskip;
 
-import java.io.IOException;
 import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
@@ -11,6 +11,7 @@ import java.util.List;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.FileSourceOptions;
+import org.apache.spark.sql.catalyst.catalog.BucketSpec;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
@@ -21,6 +22,7 @@ import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.*;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * The rows of a node that a plan needs: those that satisfy conditions, and of these perhaps only the first of an order.
@@ -135,43 +137,63 @@ class TopK {
     /** The same order, expressed over other columns. */
     TopK over(Expression by) { return new TopK(by, descending, nullsFirst, rows); }
 
-    /** True for an order by a number, date or time that depends only on a row's values. */
+    /** True for an order by a number, date, time or text that depends only on a row's values. */
     boolean isUsable() {
         DataType type = by.dataType();
         boolean isOrdered = type instanceof NumericType || type instanceof DateType || type instanceof TimestampType
-                || type instanceof TimestampNTZType;
+                || type instanceof TimestampNTZType || type instanceof StringType;
         return isOrdered && by.deterministic() && !by.references().isEmpty() && !ScalaInterop.holdsPlan(by);
     }
 
+    /** The references of this order to columns of partitions, or to others. */
+    private boolean reads(LogicalRelation relation, boolean ofPartitions) {
+        List columns = Arrays.asList(((HadoopFsRelation) relation.relation()).partitionSchema().fieldNames());
+        for (Attribute column : ScalaInterop.list(by.references().toSeq())) {
+            if (columns.contains(column.name()) == ofPartitions) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** True if the first rows can be found in a relation: texts are only ordered by the values of its partitions. */
+    static boolean areFound(List orders, LogicalRelation relation) {
+        for (TopK order : orders) {
+            if (order.by.dataType() instanceof StringType && order.reads(relation, false)) {
+                return false;
+            }
+        }
+        return !orders.isEmpty() && isCountable(relation);
+    }
+
     /**
-     * True if Spark reads all rows of a relation's files. Some readers of text drop malformed records, depending on the
-     * columns, and a table format drops deleted rows.
+     * True if Spark reads all rows of a relation's files, and the files are compared again at each run. Some readers of
+     * text drop malformed records, depending on the columns, and a table format drops deleted rows. Scans of sorted
+     * buckets are not watched.
      */
-    static boolean isCountable(LogicalRelation relation) {
+    private static boolean isCountable(LogicalRelation relation) {
         if (!(relation.relation() instanceof HadoopFsRelation)) {
             return false;
         }
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         FileSourceOptions options = new FileSourceOptions(files.options());
-        return TableFormat.of(files.location()) == null
+        boolean isSorted = files.bucketSpec().isDefined()
+                && !((BucketSpec) files.bucketSpec().get()).sortColumnNames().isEmpty();
+        return TableFormat.of(files.location()) == null && !isSorted
                 && !options.ignoreCorruptFiles() && !options.ignoreMissingFiles()
                 && !files.fileFormat().getClass().getName().matches(".*\\.(CSV|Json|Text)FileFormat");
     }
 
     /**
-     * True if one of these orders is over columns of many partitions. It is another order in each of them, so that the
-     * time of the search grows with their number.
+     * True if one of these orders is over columns of many partitions and others. It is another order in each of them, so
+     * that the time of the search grows with their number.
      */
     static boolean isLongSearch(List orders, LogicalRelation relation, int partitions) {
-        List columns = Arrays.asList(((HadoopFsRelation) relation.relation()).partitionSchema().fieldNames());
-        for (TopK order : partitions > MOST_PARTITIONS ? orders : new ArrayList()) {
-            for (Attribute column : ScalaInterop.list(order.by.references().toSeq())) {
-                if (columns.contains(column.name())) {
-                    return true;
-                }
-            }
+        boolean found = false;
+        for (TopK order : orders) {
+            found |= order.reads(relation, true) && order.reads(relation, false);
         }
-        return false;
+        return found && partitions > MOST_PARTITIONS;
     }
 
     /** These orders as text: `the first 3 rows by temp DESC`. */
@@ -190,16 +212,18 @@ class TopK {
                 .with("nulls_first", nullsFirst).with("rows", rows);
     }
 
-    /** The condition that a row comes no later than a value, given as text. */
+    /** The condition that a row comes no later than a value, given as text in base64. */
     private Expression until(String value) {
-        Literal bound = literal(value, by.dataType());
+        Literal bound = literal(Base64.getDecoder().decode(value), by.dataType());
         Expression compared =
                 descending ? (Expression) new GreaterThanOrEqual(by, bound) : new LessThanOrEqual(by, bound);
         return nullsFirst ? new Or(compared, new IsNull(by)) : compared;
     }
 
-    private static Literal literal(String text, DataType type) {
-        Object value = type instanceof ByteType ? (Object) Byte.valueOf(text)
+    private static Literal literal(byte[] bytes, DataType type) {
+        String text = new String(bytes, StandardCharsets.UTF_8);
+        Object value = type instanceof StringType ? (Object) UTF8String.fromBytes(bytes)
+                : type instanceof ByteType ? (Object) Byte.valueOf(text)
                 : type instanceof ShortType ? (Object) Short.valueOf(text)
                 : type instanceof IntegerType || type instanceof DateType ? (Object) Integer.valueOf(text)
                 : type instanceof FloatType ? (Object) Float.valueOf(text)
@@ -278,7 +302,7 @@ class CountedFiles {
             FileStatus now = file.getPath().getFileSystem(SparkContext.getOrCreate().hadoopConfiguration())
                     .getFileStatus(file.getPath());
             return now.getLen() != file.getLen() || now.getModificationTime() != file.getModificationTime();
-        } catch (IOException gone) {
+        } catch (Exception gone) { // or not to be had
             return true;
         }
     }

@@ -158,8 +158,8 @@ class Bridge:
     def _answer_first(self, found: Json) -> str:
         """Bound the orders of which a query needs only the first rows; empty if this proves nothing.
 
-        The answer is a line with a bound's value for each order, then a line ``bits dataset`` for each dataset, with
-        the files that were counted.
+        The answer is a line with a bound's value for each order, as text in base64, then a line ``bits dataset`` for
+        each dataset, with the files that were counted.
         """
         behind = self.recall_decision(int(found["report"].get("decision", -1)))
         if behind is None:
@@ -173,7 +173,8 @@ class Bridge:
             for root, mask in zip(behind.roots, bound.counted, strict=True):
                 counted[root] = counted.get(root, False) | mask
         lines = [f"{_encode_mask(mask)} {root}" for root, mask in counted.items()]
-        return "\n".join([" ".join(str(bound.value.value) for bound in bounds), *lines])
+        values = (str(bound.value.value).encode("utf-8", "surrogateescape") for bound in bounds)
+        return "\n".join([" ".join(base64.b64encode(value).decode("ascii") for value in values), *lines])
 
     def recall_decision(self, number: int) -> DecisionCache | None:
         """The decisions behind an answer, if they are still cached."""
@@ -285,7 +286,8 @@ class Bridge:
         asked = (*parts, *(order.by for order in orders))
         entries = _relevant_entries(snapshot, asked)
         indexes = self._usable(root, snapshot, entries, request, new.reasons)
-        if not indexes:
+        wholes = (*request["conditions"], *(first["by"] for first in request.get("first", ())))
+        if not indexes and not any("slot" in whole for whole in wholes):  # nor by partition columns alone
             if slots := next(iter(request["vectors"]), ()):
                 parts, orders = new.translate(Translator(slots=slots, names=rename))
             every = np.broadcast_to(np.True_, len(snapshot.files))

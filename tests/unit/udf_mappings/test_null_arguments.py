@@ -48,6 +48,10 @@ def point(*args: Predicate, name: str = "ST_Point") -> Call:
         (call("ST_Distance", point(X, Y, Z, name="ST_MakePoint"), HERE), False),
         (call("ST_Distance", call("ST_Force3D", GEOMETRY, Z, kind="geometry"), HERE), False),
         (call("ST_DistanceSphere", point(X, Y, Z, name="ST_PointZ"), HERE), False),
+        *(
+            (call("ST_DistanceSphere", point(X, Y), Literal(shapely.from_wkt(text), "geometry")), False)
+            for text in ("POINT (inf 5)", "POINT (NaN 5)", "POINT EMPTY")
+        ),
         (call("ST_DistanceSpheroid", point(X, Y), HERE), True),
         (call("ST_DistanceSpheroid", point(X, Y), HERE, python=True), False),  # NaN beyond the poles
     ],
@@ -62,3 +66,5 @@ def test_no_distance_on_the_sphere_is_nan() -> None:
     from udf_mappings.shapely_functions import st_distancesphere
 
     assert st_distancesphere(shapely.Point(-180, -82), shapely.Point(0, 82)) == pytest.approx(20_015_116, rel=1e-4)
+    beyond_the_pole = shapely.Point(66.95690589438549, 95.16892218538675)
+    assert st_distancesphere(beyond_the_pole, shapely.Point(-113.04309410561451, 84.83107781461325)) == 0
