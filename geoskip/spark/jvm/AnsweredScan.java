@@ -42,13 +42,15 @@ class AnsweredScan {
         this.barriers = barriers;
     }
 
+    AnsweredScan copy() { return new AnsweredScan(session, relation, directories, datasets, barriers); }
+
     /** Filters of joins as they are put into the plan. */
     List planned(List filters) throws Exception {
         List planned = new ArrayList();
         threshold = SQLConf.get().autoBroadcastJoinThreshold();
         for (Expression filter : filters) {
             if (filter instanceof Exists) {
-                JoinedRows rows = new JoinedRows((Exists) filter);
+                JoinedRows rows = new JoinedRows((Exists) filter, relation);
                 joined.add(rows);
                 planned.add(rows.filter());
             } else {

@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
 import java.util.WeakHashMap;
+import java.util.concurrent.atomic.AtomicLong;
 import @SparkSession@;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
@@ -49,6 +50,17 @@ public class Decision {
     synchronized Decision again() {
         Decision same = new Decision(slots);
         same.take(this);
+        return same;
+    }
+
+    /** A copy for another scan of the same relation, planned in the same way. */
+    synchronized Decision copy() {
+        Decision same = again();
+        same.counted = counted;
+        same.note = note;
+        same.planningNanos = planningNanos;
+        same.relation = relation;
+        same.conditions = conditions;
         return same;
     }
 
@@ -312,7 +324,9 @@ class Chosen extends Decision {
  */
 class QueryDecisions {
     private static final Map queries = Collections.synchronizedMap(new WeakHashMap()); // by Spark's trackers
+    private static final AtomicLong lastNumber = new AtomicLong();
     private final Map decisions = new HashMap(); // by scan
+    private final Map numbers = new HashMap(); // by expression
     private final List environments = new ArrayList(); // pairs of a relation's files and a text
     private Map settings; // of the session, read when they are needed
     volatile List recorded; // of PlannedScan, for the workload log; null if it is off
@@ -352,7 +366,7 @@ class QueryDecisions {
 
     /** Key of a scan: request and conditions; null if a condition contains a plan, which is not compared. */
     static List scan(String question, List conditions, LogicalPlan relation) {
-        final Map places = new HashMap();
+        Map places = new HashMap();
         for (Attribute column : ScalaInterop.list(relation.output())) {
             places.put(column.exprId(), places.size());
         }
@@ -362,15 +376,26 @@ class QueryDecisions {
             if (ScalaInterop.holdsPlan(condition)) {
                 return null;
             }
-            scan.add(((Expression) condition.transform(new Replacement() {
-                Object of(Object node) {
-                    AttributeReference column = node instanceof AttributeReference ? (AttributeReference) node : null;
-                    Object place = column == null ? null : places.get(column.exprId());
-                    return place == null ? null : new BoundReference((Integer) place, column.dataType(), column.nullable());
-                }
-            })).canonicalized());
+            scan.add(placed(condition, places));
         }
         return scan;
+    }
+
+    /** An expression with the places of columns, by their ids, in a form that is equal for equal expressions. */
+    static Expression placed(Expression expression, final Map places) {
+        return ((Expression) expression.transform(new Replacement() {
+            Object of(Object node) {
+                AttributeReference column = node instanceof AttributeReference ? (AttributeReference) node : null;
+                Object place = column == null ? null : places.get(column.exprId());
+                return place == null ? null : new BoundReference((Integer) place, column.dataType(), column.nullable());
+            }
+        })).canonicalized();
+    }
+
+    /** A number for an expression, the same for equal ones in this query, and for no other in any query. */
+    synchronized long number(Expression expression) {
+        numbers.putIfAbsent(expression, lastNumber.incrementAndGet());
+        return ((Long) numbers.get(expression)).longValue();
     }
 
     /** The environment of a table scan as JSON. */

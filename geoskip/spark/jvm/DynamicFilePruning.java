@@ -30,10 +30,14 @@ import @Seq@;
  * conditions, such as those of spatial joins, a subquery collects the rows. See AnsweredScan for what follows.
  */
 class DynamicFilePruning extends GuardedRule {
-    static final DynamicFilePruning RULE = new DynamicFilePruning();
+    static final DynamicFilePruning RULE = new DynamicFilePruning(true);
     private static final PushDownLeftSemiAntiJoin$ SELECTION = PushDownLeftSemiAntiJoin$.MODULE$;
     private static final int TIMES_SMALLER = 10; // a side that is run twice
     static final String LATER = "the other side of a join is known when the query runs: files are chosen by it then";
+
+    private final boolean collects; // the rows of small sides, by subqueries
+
+    private DynamicFilePruning(boolean collects) { this.collects = collects; }
 
     LogicalPlan changed(LogicalPlan plan) throws Exception {
         boolean isOn = plan.containsPattern(TreePattern.JOIN()) && conf().dynamicPartitionPruningEnabled()
@@ -46,13 +50,16 @@ class DynamicFilePruning extends GuardedRule {
         return pruned(plan, new ArrayList(), new ArrayList());
     }
 
-    /** A plan with the joins in its scalar subqueries pruned. */
+    /**
+     * A plan with the joins in its scalar subqueries pruned, without more subqueries within these: all of them are run in
+     * the same few threads, so that they must not wait for each other.
+     */
     private LogicalPlan withSubqueries(LogicalPlan plan) {
         return plan.containsPattern(TreePattern.CTE()) ? plan : (LogicalPlan) plan.transformAllExpressions(new Replacement() {
             Object of(Object node) {
                 LogicalPlan inner = node instanceof ScalarSubquery ? (LogicalPlan) ((ScalarSubquery) node).plan() : null;
                 try {
-                    LogicalPlan changed = inner == null ? null : pruned(inner);
+                    LogicalPlan changed = inner == null ? null : new DynamicFilePruning(false).pruned(inner);
                     return changed == inner ? null : ((ScalarSubquery) node).withNewPlan(changed);
                 } catch (Exception failure) {
                     throw new IllegalStateException(failure);
@@ -192,7 +199,7 @@ class DynamicFilePruning extends GuardedRule {
     }
 
     /** Filters on one side of a join by the rows of its small side, which becomes this plan. */
-    private static List byPartners(Join join, int small, LogicalPlan other, List conditions) throws Exception {
+    private List byPartners(Join join, int small, LogicalPlan other, List conditions) throws Exception {
         Option equalities = ExtractEquiJoinKeys.unapply(join);
         boolean isSent = join.joinType() instanceof InnerLike || join.joinType() == LeftSemi$.MODULE$ && small == 1;
         if (isSent && equalities.isDefined()) {
@@ -204,7 +211,7 @@ class DynamicFilePruning extends GuardedRule {
             all = !isShared ? all : all == null ? condition : new And(all, condition);
         }
         boolean isKept = equalities.isDefined() ? isShuffled(other) : !SELECTION.hintToShuffleReplicateNL(join.hint());
-        boolean isUsed = all != null && isKept && isWorthTwoRuns(join, small) && JoinedRows.isRepeatable(other);
+        boolean isUsed = collects && all != null && isKept && isWorthTwoRuns(join, small) && JoinedRows.isRepeatable(other);
         return isUsed ? Collections.singletonList(JoinedRows.partner(other, all)) : new ArrayList();
     }
 
@@ -267,10 +274,18 @@ class DynamicFilePruning extends GuardedRule {
         if (usable.isEmpty()) {
             return relation;
         }
-        boolean isDecided = indexOf(relation) != null;
-        LogicalRelation skipping = isDecided ? relation : new GeoskipRule(SparkSession.active()).undecided(relation);
+        GeoskipFileIndex decided = indexOf(relation);
+        if (decided != null && decided.isOfJoin()) {
+            return relation;
+        }
+        LogicalRelation skipping = decided == null ? new GeoskipRule(SparkSession.active()).undecided(relation)
+                : (LogicalRelation) ScalaInterop.relocated(relation, decided.copy(), relation.catalogTable());
         GeoskipFileIndex index = indexOf(skipping);
-        return index != null && index.awaitKeys() ? Decision.filtered(skipping, index.scan.planned(usable)) : relation;
+        if (index == null) {
+            return relation;
+        }
+        index.awaitKeys();
+        return Decision.filtered(skipping, index.scan.planned(usable));
     }
 
     private static GeoskipFileIndex indexOf(LogicalRelation relation) {

@@ -23,14 +23,22 @@ public class GeoskipFileIndex implements FileIndex {
     private boolean isUnanswered; // true if filters await answers, until a plan lists the files
 
     GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) {
+        this(inner, original, decision, count(directories));
+    }
+
+    private GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, long files) {
         this.inner = inner;
         this.original = original;
         this.decision = decision;
+        this.files = files;
+    }
+
+    private static long count(List directories) {
         long count = 0;
         for (PartitionDirectory directory : directories) {
             count += directory.files().size();
         }
-        this.files = count;
+        return count;
     }
 
     /** Skips files only as long as sessions have these settings. */
@@ -42,12 +50,20 @@ public class GeoskipFileIndex implements FileIndex {
         isUnanswered = AnsweredScan.asks(decision.conditions);
     }
 
-    /** Decides again on the first run, by filters over the keys of joins; false if this is so already. */
-    synchronized boolean awaitKeys() {
-        boolean isFirst = !isOfJoin;
+    /** Decides again on the first run, by filters over the keys of joins. */
+    synchronized void awaitKeys() {
         isOfJoin = true;
         isUnanswered = true;
-        return isFirst;
+    }
+
+    synchronized boolean isOfJoin() { return isOfJoin; }
+
+    /** The same index for one scan alone: Spark may push a scan with its index into both sides of a UNION. */
+    synchronized GeoskipFileIndex copy() {
+        GeoskipFileIndex copy = new GeoskipFileIndex(inner, original, decision.copy(), files);
+        copy.under(settings);
+        copy.answeredBy(scan.copy());
+        return copy;
     }
 
     /** True before the keys of joins are known. */

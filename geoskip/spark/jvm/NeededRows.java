@@ -181,7 +181,7 @@ class TopK {
                 && !((BucketSpec) files.bucketSpec().get()).sortColumnNames().isEmpty();
         return TableFormat.of(files.location()) == null && !isSorted
                 && !options.ignoreCorruptFiles() && !options.ignoreMissingFiles()
-                && !files.fileFormat().getClass().getName().matches(".*\\.(CSV|Json|Text)FileFormat");
+                && !SupportedRelations.readsRecords(files);
     }
 
     /**

@@ -247,7 +247,11 @@ class SupportedRelations {
 
     /** True if columns may be found by position, for example in ORC files written by Hive. */
     static boolean byPosition(HadoopFsRelation files) {
-        String format = files.fileFormat().getClass().getName();
-        return format.matches(".*\\.(CSV|Json|Text|Orc)FileFormat");
+        return readsRecords(files) || files.fileFormat().getClass().getName().endsWith(".OrcFileFormat");
+    }
+
+    /** True for formats of text, whose readers may take records otherwise, or drop them, if other columns are read. */
+    static boolean readsRecords(HadoopFsRelation files) {
+        return files.fileFormat().getClass().getName().matches(".*\\.(CSV|Json|Text)FileFormat");
     }
 }
