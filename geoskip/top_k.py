@@ -124,30 +124,36 @@ def bound_of(
     sign, rows = -1 if orders[0].descending else 1, orders[0].rows
     may_hold = _Verdicts(watch)
     countable = [
-        _countable_rows(decision, order, mask, may_hold) if time.monotonic() < until else np.zeros(len(mask), np.int64)
+        _countable_rows(decision, order, mask, may_hold) if time.monotonic() < until else _NONE
         for decision, order, mask in zip(decisions, orders, listed, strict=True)
     ]
 
     def counts_until(place: int) -> list[Any] | None:
-        """Return the rows of the files in which no row comes later than a value; None if they are too few."""
+        """Return the rows of countable files, 0 for those with later rows; None if they are too few."""
         found = []
-        for decision, order, count in zip(decisions, orders, countable, strict=True):
+        value = value_at(sign * place)
+        for decision, order, (files, counts) in zip(decisions, orders, countable, strict=True):
             if time.monotonic() > until:
                 return None
-            value = value_at(sign * place)
-            is_later = order.excludes(value)
-            found.append(
-                np.where(may_hold(Not(order.until(value)), decision) if is_later is None else is_later, 0, count)
-            )
-        return found if sum(int(count.sum()) for count in found) >= rows else None
+            is_later: Any = order.excludes(value)
+            if is_later is None and len(files):
+                is_later = may_hold(Not(order.until(value)), decision)[files]
+            found.append(np.where(is_later, 0, counts) if len(files) else counts)
+        return found if sum(int(counts.sum()) for counts in found) >= rows else None
 
     first, last = sorted((sign * low, sign * high))
-    found = counts_until(last) if sum(int(count.sum()) for count in countable) >= rows else None
+    found = counts_until(last) if sum(int(counts.sum()) for _, counts in countable) >= rows else None
     while found is not None and last - first > apart and time.monotonic() < until:
         middle = (first + last) // 2
         counts = counts_until(middle)
         first, last, found = (middle + 1, last, found) if counts is None else (first, middle, counts)
-    return None if found is None else Bound(value_at(sign * last), _fewest_files(found, rows))
+    if found is None:
+        return None
+    chosen = _fewest(found, rows)
+    counted = tuple(np.zeros(len(mask), bool) for mask in listed)
+    for mask, (files, _), of_files in zip(counted, countable, chosen, strict=True):
+        mask[files[of_files]] = True
+    return Bound(value_at(sign * last), counted)
 
 
 class _Verdicts:
@@ -166,8 +172,11 @@ class _Verdicts:
         return self._found[key]
 
 
-def _countable_rows(decision: Decision, order: Order, listed: Mask, may_hold: _Verdicts) -> Any:
-    """Return the rows of each file that has only rows which satisfy the condition, else 0.
+_NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _countable_rows(decision: Decision, order: Order, listed: Mask, may_hold: _Verdicts) -> tuple[Any, Any]:
+    """Return the numbers of the files that have only rows which satisfy the condition, and their rows.
 
     If rows for which the order's expression is NULL come last, they are not counted.
     """
@@ -179,7 +188,8 @@ def _countable_rows(decision: Decision, order: Order, listed: Mask, may_hold: _V
         nulls, known = _nulls_of(order.by, decision)
         has_nulls = may_hold(IsNull(order.by), decision)
         rows = np.where(has_nulls, np.where(known, rows - nulls, 0), rows)
-    return np.where(listed & ~unmet, rows, 0)
+    numbers = np.flatnonzero(listed & ~unmet & (rows > 0))
+    return numbers, rows[numbers]
 
 
 def _nulls_of(expression: Predicate, decision: Decision) -> tuple[Any, Any]:
@@ -196,14 +206,14 @@ def _is_not_true(condition: Predicate) -> Predicate:
     return Not(Comparison("<=>", condition, TRUE))
 
 
-def _fewest_files(counts: Sequence[Any], rows: int) -> tuple[Mask, ...]:
-    """Return, for each decision, the files with the most rows that are enough."""
+def _fewest(counts: Sequence[Any], rows: int) -> list[Mask]:
+    """Mark, among the counts of each decision, the largest that are enough."""
     every = np.concatenate(counts)
     largest = np.argsort(-every, kind="stable")
     needed = int(np.searchsorted(np.cumsum(every[largest]), rows)) + 1
     chosen = np.zeros(len(every), bool)
     chosen[largest[:needed]] = True
-    return tuple(np.split(chosen, np.cumsum([len(count) for count in counts])[:-1]))
+    return np.split(chosen, np.cumsum([len(part) for part in counts])[:-1])
 
 
 def _key_of(literal: Literal) -> Any:
