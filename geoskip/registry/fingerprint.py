@@ -32,6 +32,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 import sys
 import types
 import weakref
@@ -74,7 +75,8 @@ def _key(function: Any) -> tuple[int, ...]:
     return (id(function.__func__), id(function.__self__)) if is_method else (id(function),)
 
 
-_known: _ByObject[str] = _ByObject()
+_known: _ByObject[tuple[Any, str]] = _ByObject()
+"""The code of functions, which reloading may replace, and their identities."""
 _stated: _ByObject[str] = _ByObject()
 """The declared versions."""
 _undigested: dict[str, list[Any]] = {}
@@ -112,11 +114,12 @@ def versioned_identity(found: str) -> str:
 
 def own_identity(function: Any) -> str:
     """Return the identity of a function itself, without versions that were declared since it was copied."""
-    found = _known.get(function)
-    if found is None:
+    if not isinstance(function, types.FunctionType):  # the state of a callable object may change
+        return _identity(function)
+    code, found = _known.get(function) or (None, "")
+    if code is not function.__code__:
         found = _identity(function)
-        if isinstance(function, types.FunctionType):  # the state of a callable object may change
-            _known.set(function, found)
+        _known.set(function, (function.__code__, found))
     return found
 
 
@@ -128,7 +131,7 @@ def is_unchanged(function: Any) -> bool:
     """
     known = _known.get(function)
     try:
-        return known is None or known == _identity(function)
+        return known is None or known[1] == _identity(function)
     except Unidentifiable:
         return False
 
@@ -185,6 +188,32 @@ def digest(function: Any) -> str:
     return state.hexdigest()[:16]
 
 
+def reached_modules(function: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the users' modules that the digest of a function covers, with their states.
+
+    A state is the module's specification, which is another object once it is reloaded, and size and time of its file.
+    """
+    seen: Seen = {}
+    with contextlib.suppress(Unidentifiable):
+        for _ in _parts(function, seen, 0):
+            pass
+    met = {value if isinstance(value, types.ModuleType) else None for _, value in seen.values()}
+    names = {module.__name__ for module in met if module is not None}
+    names |= {str(getattr(value, "__module__", None)) for _, value in seen.values() if isinstance(value, _DEFINED)}
+    return {name: module_state(name) for name in names - {"__main__"} if not _distribution_version(name)}
+
+
+def module_state(name: str) -> tuple[Any, Any]:
+    """Return the state of a module as in :func:`reached_modules`."""
+    module = sys.modules.get(name)
+    try:
+        found = os.stat(getattr(module, "__file__", None) or "")
+    except OSError:
+        return getattr(module, "__spec__", None), None
+    return getattr(module, "__spec__", None), (found.st_size, found.st_mtime_ns)
+
+
+_DEFINED = (types.FunctionType, type)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 _DEEPEST = 50
 Seen = dict[tuple[int, str], tuple[int, Any]]  # number of a visited object; the object itself, to reserve its id

@@ -9,6 +9,7 @@ import pickle
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -322,6 +323,33 @@ def test_what_clocks_show_twice_or_never_is_not_taken(monkeypatch: pytest.Monkey
             with pytest.raises(ValueError, match="twice, or never"):
                 udf_worker._plain(unclear, True)
     time.tzset()
+
+
+@pytest.mark.slow
+def test_modules_that_change_after_they_were_imported(spark: Any, tmp_path: Path) -> None:
+    """New workers import the new one."""
+    (tmp_path / "edited.py").write_text("def one(n): return n + 1\n")
+    command = cloudpickle.dumps((types.FunctionType(_imported.__code__, {"path": str(tmp_path)}), None))
+
+    def called() -> Any:
+        until = time.monotonic() + 60
+        return call_in_worker(command, [[1]], clocks=[False], is_instant=False, settings={}, deadline=until)
+
+    assert called() == ([2], [False])
+    (tmp_path / "edited.py").write_text("def one(n): return n + 22\n")
+    with pytest.raises(Declined, match="edited has changed since it was imported"):
+        called()
+    assert called() == ([23], [False])
+
+
+def _imported(n: int) -> Any:
+    import sys
+
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, path)  # type: ignore[name-defined]  # noqa: F821
+    import edited  # type: ignore[import-not-found]
+
+    return edited.one(n)
 
 
 @pytest.mark.slow

@@ -368,12 +368,14 @@ def test_settings_that_change_between_planning_and_run(spark: Any, tmp_path: Pat
     assert "a setting changed" in str(report)
 
 
-def test_settings_that_change_between_two_runs(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rechecks", ["1000", "0"])  # of skipped files, as if these were very many
+def test_settings_that_change_between_two_runs(spark: Any, tmp_path: Path, rechecks: str) -> None:
     """Tasks parse text as the session is set at each run, though Spark lists a plan's files once."""
     for number, day in enumerate(("2020-1-1", "2020-02-02")):
         (tmp_path / f"{number}.csv").write_text(f"{day}\n")
     options = {"format": "csv", "schema": "d date", "dateFormat": "yyyy-MM-dd"}
-    with settings(spark, {"spark.sql.legacy.timeParserPolicy": "CORRECTED"}):
+    own = {"spark.sql.legacy.timeParserPolicy": "CORRECTED", "spark.geoskip.fingerprint.maxRechecks": rechecks}
+    with settings(spark, own):
         geoskip.dataset(spark, str(tmp_path), **options).create_index(MinMax("d"))
         frame = spark.read.load(str(tmp_path), **options).where("d = date'2020-01-01'")
         assert frame.collect() == []

@@ -13,6 +13,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
@@ -115,7 +116,18 @@ class ExpressionJson {
             json.with("class", udf.function().getClass().getName()).put("isFunction", true);
         } else {
             json.with("name", expression.prettyName()).with("args", arguments(expression));
+            if (isOfUser(expression)) {
+                json.put("isFunction", true);
+            }
         }
+    }
+
+    /** True for a function of a user's class, of which the name does not tell the version. */
+    private static boolean isOfUser(Expression expression) {
+        boolean isStatic = expression instanceof StaticInvoke;
+        String name = (isStatic ? ((StaticInvoke) expression).staticObject() : expression.getClass()).getName();
+        return !name.startsWith("org.apache.spark.") && !name.startsWith("java.")
+                || name.startsWith("org.apache.spark.sql.hive.");
     }
 
     /** The arguments of a node that are not children: ANSI mode, time zone, format, escape character, ... */

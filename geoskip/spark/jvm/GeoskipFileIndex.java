@@ -18,6 +18,7 @@ public class GeoskipFileIndex implements FileIndex {
     private long bytes = -1; // of the kept files; computed when needed
     private double share;
     private ReaderSettings settings; // when the decision was made; null if they need not be compared
+    private boolean isOfText;
     AnsweredScan scan;
     private boolean isOfJoin; // true if the keys of joins filter the scan
     private boolean isUnanswered; // true if filters await answers, until a plan lists the files
@@ -41,8 +42,11 @@ public class GeoskipFileIndex implements FileIndex {
         return count;
     }
 
-    /** Skips files only as long as sessions have these settings. */
-    void under(ReaderSettings settings) { this.settings = settings; }
+    /** Skips files only as long as sessions have these settings; each run of a scan reads text by those of the run. */
+    void under(ReaderSettings settings, boolean isOfText) {
+        this.settings = settings;
+        this.isOfText = isOfText;
+    }
 
     /** Decides again on the first run if conditions are over subqueries. */
     void answeredBy(AnsweredScan scan) {
@@ -61,7 +65,7 @@ public class GeoskipFileIndex implements FileIndex {
     /** The same index for one scan alone: Spark may push a scan with its index into both sides of a UNION. */
     synchronized GeoskipFileIndex copy() {
         GeoskipFileIndex copy = new GeoskipFileIndex(inner, original, decision.copy(), files);
-        copy.under(settings);
+        copy.under(settings, isOfText);
         copy.answeredBy(scan.copy());
         return copy;
     }
@@ -72,7 +76,7 @@ public class GeoskipFileIndex implements FileIndex {
     /** True if skipped files can be compared with their fingerprints again, or files may be skipped on the first run. */
     synchronized boolean isWatched() {
         boolean isUnknown = isUnanswered || isOfJoin; // a plan made later may have the filters of joins, too
-        return decision.watched || decision.counted != null || isUnknown;
+        return decision.watched || decision.counted != null || isUnknown || isOfText;
     }
 
     /** The geoskip index of a file index, which may be wrapped by that of a table format; null for other indexes. */

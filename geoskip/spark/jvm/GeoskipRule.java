@@ -309,7 +309,7 @@ class GeoskipRule extends GuardedRule {
         }
         decision.planningNanos = System.nanoTime() - started;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
-        index.under(settings);
+        index.under(settings, SupportedRelations.readsRecords(files));
         index.answeredBy(scan);
         return (LogicalPlan) ScalaInterop.relocated(
                 relation, TableFormat.narrowed(index), table(relation.catalogTable(), index));

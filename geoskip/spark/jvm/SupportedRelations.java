@@ -27,6 +27,7 @@ class SupportedRelations {
             "spark.sql.json.enablePartialResults", "spark.sql.json.enableExactStringParsing",
             "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
             "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
+            "spark.sql.execution.pyspark.python",
             "spark.sql.files.ignoreCorruptFiles", "spark.sql.avro.datetimeRebaseModeInRead",
             "spark.geoskip.fingerprint.maxRechecks", "spark.geoskip.metadata.cacheSize", "spark.geoskip.metadata.cacheTtl",
             "spark.geoskip.planning.budget", "spark.geoskip.audit", "spark.geoskip.encryption.keyRing");

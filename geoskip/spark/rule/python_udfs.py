@@ -44,6 +44,7 @@ from geoskip.evaluation import Declined
 from geoskip.predicates import Literal
 from geoskip.registry.fingerprint import UNIDENTIFIED
 from geoskip.spark.rule.translate import implementation_of
+from geoskip.spark.rule.udf_worker import CHANGED
 from geoskip.types import sql_type
 
 Json = Mapping[str, Any]
@@ -328,6 +329,8 @@ def call_in_worker(
             },
             deadline,
         )
+        if isinstance(answer, str) and answer.endswith(CHANGED):
+            _process.end()
     except OSError as error:
         raise Declined(f"the process that calls functions failed: {error}") from None
     finally:

@@ -11,7 +11,6 @@ of a function without rules, so that only ValueList supports it, by letting Spar
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import pickle
 import re
@@ -45,7 +44,15 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import SPELLINGS, current
-from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, versioned_identity
+from geoskip.registry.fingerprint import (
+    UNIDENTIFIED,
+    Unidentifiable,
+    module_state,
+    own_identity,
+    qualified_name,
+    reached_modules,
+    versioned_identity,
+)
 from geoskip.registry.functions import CATALYST
 from geoskip.registry.installed import is_offered
 from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
@@ -360,30 +367,30 @@ def type_name(text: str) -> str:
 def implementation_of(command: str) -> str:
     """Identity of the Python function of a UDF, from Spark's pickled command in base64."""
     data = base64.b64decode(command)
-    kind, colon, found = _implementation(hashlib.sha256(data).digest(), _UncachedBytes(data)).partition(":")
+    key = hashlib.sha256(data).digest()
+    known, modules = _implementations.get(key, ("", {}))
+    now = {name: module_state(name) for name in modules}
+    if not known or any(now[name][0] is not modules[name][0] for name in modules):
+        if len(_implementations) >= _MOST_IMPLEMENTATIONS:
+            _implementations.clear()
+        known, modules = _implementations[key] = _implementation(key, data)
+    elif now != modules:  # workers may import either version
+        return f"python:{key.hex()}{UNIDENTIFIED}"
+    kind, colon, found = known.partition(":")
     return f"{kind}{colon}{versioned_identity(found)}"
 
 
-class _UncachedBytes:
-    """Bytes that are ignored in a cache key."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _UncachedBytes)
-
-    def __hash__(self) -> int:
-        return 0
+_MOST_IMPLEMENTATIONS = 512
+_implementations: dict[bytes, tuple[str, Mapping[str, tuple[Any, Any]]]] = {}
+"""Identities by the digests of the pickled functions, with the states of the modules that a function reaches."""
 
 
-@functools.lru_cache(maxsize=512)
-def _implementation(digest: bytes, command: _UncachedBytes) -> str:
+def _implementation(digest: bytes, command: bytes) -> tuple[str, Mapping[str, tuple[Any, Any]]]:
     # Unpickling is safe: Spark has pickled the user's function in this process.
     try:
-        function: Any = pickle.loads(command.data)
+        function: Any = pickle.loads(command)
     except BaseException:  # a large function is a broadcast variable, which only workers can read
-        return f"python:{digest.hex()}{UNIDENTIFIED}"
+        return f"python:{digest.hex()}{UNIDENTIFIED}", {}
     if isinstance(function, tuple):
         function = function[0]
     while str(getattr(function, "__globals__", {}).get("__name__")).startswith("pyspark."):  # wrapper of a profiler
@@ -391,9 +398,9 @@ def _implementation(digest: bytes, command: _UncachedBytes) -> str:
             break
         function = function.__wrapped__
     try:
-        return "python:" + own_identity(function)
+        return f"python:{own_identity(function)}", reached_modules(function)
     except Unidentifiable:
-        return f"python:{qualified_name(function)}{UNIDENTIFIED}"
+        return f"python:{qualified_name(function)}{UNIDENTIFIED}", {}
 
 
 _VARIABLE = CATALYST + "NamedLambdaVariable"

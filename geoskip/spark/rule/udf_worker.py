@@ -27,6 +27,8 @@ _PLAIN = (
 )  # fmt: skip
 _OF_SPARK = (b"SPARK_", b"PYSPARK_", b"PYTHON", b"OMP_NUM_THREADS")
 """Prefixes of environment variables that Spark sets for workers, some of them differently for each worker."""
+CHANGED = "has changed since it was imported"
+"""The end of the reason for which a process is not used any more."""
 _unknown: list[str] = []
 """Names of things read since the last call began that may differ in a worker."""
 Converter = Callable[[Any], Any]
@@ -41,6 +43,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
             answer = _answer(**request)
         except BaseException as error:
             answer = f"{type(error).__name__}: {error}"
+        _note_imports()
         _write(answers, pickle.dumps(answer))
 
 
@@ -56,6 +59,9 @@ def _answer(
     importlib.invalidate_caches()
     _unknown.clear()
     found = pickle.loads(command)
+    _note_imports()
+    if changed := next((name for name, (path, time_then) in _files.items() if _time_of(path) != time_then), None):
+        return f"{changed} {CHANGED}"
     function: Converter = found[0] if isinstance(found, tuple) else found
     if _unknown:
         return f"it reads {_unknown[0]}"
@@ -76,6 +82,25 @@ def _answer(
         values.append(None if _unknown else value)
         unknown.append(bool(_unknown))
     return values, unknown
+
+
+_files: dict[str, tuple[str, Any]] = {}
+"""The file of each imported module, and its time when the module was first seen."""
+
+
+def _note_imports() -> None:
+    """Note the files of modules that were imported: if one changes, workers may import the new one."""
+    for name, module in list(sys.modules.items()):
+        if name not in _files:
+            path = getattr(module, "__file__", None) or ""
+            _files[name] = (path, _time_of(path))
+
+
+def _time_of(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except (OSError, ValueError):
+        return None
 
 
 def _plain(value: Any, is_instant: bool) -> Any:

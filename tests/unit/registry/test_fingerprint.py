@@ -255,3 +255,35 @@ def test_a_version_that_is_stated_after_a_copy_was_registered() -> None:
     state_version(one, "2")
     assert implementation_of(copy) == f"python:{identity(one)}"
     assert implementation_of(another) == f"python:{identity(other)}" != f"python:{identity(one)}"
+
+
+@pytest.mark.parametrize("by_reference", [True, False])
+def test_a_module_that_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_reference: bool) -> None:
+    """The bytes of a function that is pickled by reference, or reads its module by name, stay the same."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file = tmp_path / f"reloaded_{by_reference}.py"
+    file.write_text("def parse(x): return x + 1\n")
+    module = importlib.import_module(file.stem)
+
+    def registered() -> str:
+        return command(
+            module.parse if by_reference else made(f"import {file.stem}\ndef f(x): return {file.stem}.parse(x)")
+        )
+
+    before = registered()
+    first = implementation_of(before)
+    assert implementation_of(registered()) == first
+    file.write_text("def parse(x): return x + 22\n")
+    assert implementation_of(before).endswith(fingerprint.UNIDENTIFIED)  # workers may have either
+    importlib.reload(module)
+    assert registered() == before
+    assert implementation_of(before) != first
+    assert not implementation_of(before).endswith(fingerprint.UNIDENTIFIED)
+
+
+def test_code_that_is_replaced_in_place() -> None:
+    one, other = made("def f(x): return x + 8_131"), made("def f(x): return x + 8_132")
+    before = identity(one)
+    one.__code__ = other.__code__
+    assert identity(one) == identity(other) != before
