@@ -19,6 +19,7 @@ from tests.support import connect_client
 QUERIES = {
     "before": 4,
     "on": 2,
+    "with a function": 2,
     "off": 4,
     "on in another session": 2,
     "on again": 2,
@@ -92,6 +93,14 @@ def test_rows_of_a_client_are_those_with_geoskip_off(answers: Answers) -> None:
     early, late = [[15, 15, "c0"], [35, 35, "c2"]], [[15, 15, "c0"], [45, 45, "c"]]
     for name in QUERIES:
         assert printed[name] == (late if "refreshed" in name or name in ("unindexed", "dropped on") else early), name
+
+
+def test_a_function_of_a_client_is_not_called_by_the_server(answers: Answers) -> None:
+    (report,) = answers.printed["report with a function"]
+    assert (report["files_read"], report["files_total"]) == (2, 4)
+    assert report["reasons"] == [
+        "plus(temp) > 99 is not used: it depends on more than the row, or geoskip cannot translate it"
+    ]
 
 
 def test_statements_of_a_client_create_refresh_describe_and_drop(answers: Answers) -> None:

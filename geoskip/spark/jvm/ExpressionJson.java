@@ -80,7 +80,7 @@ class ExpressionJson {
                     .with("nullable", expression.nullable());
         }
         if (expression instanceof PlanExpression || expression instanceof AttributeReference
-                || !expression.deterministic() && !chain) {
+                || !expression.deterministic() && !chain || isOfClient(expression)) {
             List columns = new ArrayList();
             for (NamedExpression read : ScalaInterop.list(expression.references().toSeq())) {
                 columns.add(read.name());
@@ -104,6 +104,14 @@ class ExpressionJson {
             json.put("values", literals(ScalaInterop.list(in.hset()).toArray(), in.child().dataType()));
         }
         return json;
+    }
+
+    /**
+     * True for a Python function of a client of Spark Connect: its bytes are not unpickled in the driver, whose modules
+     * and environment may differ from those that the client's workers get. Functions of the driver have an environment.
+     */
+    private static boolean isOfClient(Expression expression) {
+        return expression instanceof PythonUDF && ((PythonUDF) expression).func().envVars().isEmpty();
     }
 
     private static void call(Json json, Expression expression) {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import itertools
 import json
 import time
@@ -319,7 +320,8 @@ class Bridge:
         self, root: str, snapshot: Snapshot, entries: Sequence[IndexEntry], request: Json, reasons: list[str]
     ) -> tuple[Index, ...]:
         """The usable ones of these indexes; appends the reason for each other one."""
-        key = ("unusable", request["environment"], root, same_place(root, snapshot.header.root))
+        environment = hashlib.sha256(request["environment"].encode()).digest()  # kept as long as the snapshot
+        key = ("unusable", environment, root, same_place(root, snapshot.header.root))
         checked: dict[str, str | None] = snapshot.files.cached(key, dict)
         usable: list[Index] = []
         for entry in entries:
