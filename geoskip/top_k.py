@@ -5,7 +5,8 @@ then rows beyond t are not among the first k. So ``order <= t`` is one more cond
 files like any other. The value is found by the rules that skip files: a file of which no row can satisfy ``NOT
 (condition AND order <= t)`` has only rows that satisfy both.
 
-An order by partition columns has one value in each partition, so t is one of these.
+An order by partition columns has one value in each partition, so t is one of these. For texts, t is one of the bounds
+that MinMax stores for the files.
 
 *Soundness* needs nothing of the search for t: for the value that is returned, the rows of the named files were counted.
 They must be the rows that the query reads of these files, so the files must be listed by it, and unchanged.
@@ -17,16 +18,20 @@ import math
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal as Number
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from geoskip.bounds.interval import counts_of
+from geoskip.bounds.interval import counts_of, plain
 from geoskip.clauses import Mask
 from geoskip.indexes.minmax import MinMax
+from geoskip.metadata import FileMetadata
 from geoskip.planner import Decision, decide
 from geoskip.predicates import TRUE, And, Comparison, IsNull, Literal, Not, Or, Predicate
 from geoskip.rules import Deadline
@@ -51,12 +56,15 @@ class Order:
         The direction, and whether rows for which the expression is NULL come first.
     rows
         The number of rows that the query needs.
+    groups
+        True if the query groups rows, and each group has one value: it needs that many groups.
     """
 
     by: Predicate
     descending: bool
     nulls_first: bool
     rows: int
+    groups: bool = False
 
     def until(self, value: Literal) -> Predicate:
         """Return the condition that a row comes no later than a value.
@@ -117,7 +125,7 @@ def bound_of(
     until
         The time of ``time.monotonic()`` at which the search ends.
     """
-    values = _values_of(orders)
+    values = _values_of(orders) or _texts_of(decisions, orders)
     if values is None:
         return None
     low, high, apart, value_at = values
@@ -127,6 +135,8 @@ def bound_of(
         _countable_rows(decision, order, mask, may_hold) if time.monotonic() < until else _NONE
         for decision, order, mask in zip(decisions, orders, listed, strict=True)
     ]
+    if orders[0].groups:
+        countable = _one_of_each(orders, countable)
 
     def counts_until(place: int) -> list[Any] | None:
         """Return the rows of countable files, 0 for those with later rows; None if they are too few."""
@@ -192,13 +202,28 @@ def _countable_rows(decision: Decision, order: Order, listed: Mask, may_hold: _V
     return numbers, rows[numbers]
 
 
+def _one_of_each(orders: Sequence[Order], countable: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Count one row for each value of an order by constants, and no rows of other orders."""
+    met: set[Any] = set()
+    found = []
+    for order, (files, _) in zip(orders, countable, strict=True):
+        key = (_key_of(order.by),) if isinstance(order.by, Literal) else None
+        found.append((files[:1], np.ones(1, np.int64)) if key and len(files) and key not in met else _NONE)
+        met |= {key} if len(files) else set()
+    return found
+
+
 def _nulls_of(expression: Predicate, decision: Decision) -> tuple[Any, Any]:
     """Return the NULLs of each file, and where they are known, by a MinMax over the expression itself."""
     files = decision.snapshot.files
-    for index in decision.indexes:
-        if isinstance(index, MinMax) and index.reads(expression):
-            return counts_of(files, str(index), "nulls")
+    for index in _bounds_of(expression, decision):
+        return counts_of(files, str(index), "nulls")
     return np.zeros(len(files), np.int64), np.zeros(len(files), bool)
+
+
+def _bounds_of(expression: Predicate, decision: Decision) -> Iterator[MinMax]:
+    """The usable MinMax indexes over an expression itself."""
+    return (index for index in decision.indexes if isinstance(index, MinMax) and index.reads(expression))
 
 
 def _is_not_true(condition: Predicate) -> Predicate:
@@ -221,11 +246,12 @@ def _key_of(literal: Literal) -> Any:
     return literal.value.encode("utf-8", "surrogateescape") if isinstance(literal.value, str) else literal.value
 
 
-def _values_of(orders: Sequence[Order]) -> tuple[int, int, int, Callable[[int], Literal]] | None:
-    """Return the places of the least and the greatest possible bound, and the value at a place.
+_Places = tuple[int, int, int, Callable[[int], Literal]]
+"""The places of the least and the greatest bound, the distance that is worth no search, and the value at a place."""
 
-    The third number is the distance of places which is not worth a step of the search. None for types without places.
-    """
+
+def _values_of(orders: Sequence[Order]) -> _Places | None:
+    """Return the places of the values of a type, or of the constants; None for types without places."""
     if not orders:
         return None
     kind = orders[0].by.type or ""
@@ -246,6 +272,33 @@ def _values_of(orders: Sequence[Order]) -> tuple[int, int, int, Callable[[int], 
         return -most, most, 0, lambda place: Literal(Number(f"{place}E-{found.scale}"), kind)  # exactly
     half = _HALVES.get(found.kind)
     return None if half is None else (-half, half - 1, 0, lambda place: Literal(place, kind))
+
+
+def _texts_of(decisions: Sequence[Decision], orders: Sequence[Order]) -> _Places | None:
+    """Return the places among the texts that MinMax stores as the last ones of files; None without any."""
+    found: dict[int, pa.Array] = {}
+    for decision, order in zip(decisions, orders, strict=True):
+        for index in _bounds_of(order.by, decision) if order.by.type == "string" else ():
+            files, what = decision.snapshot.files, (str(index), "min" if order.descending else "max")
+            found[id(files)] = files.cached(("texts in order", *what), partial(_in_order, files, what))
+    several = [texts for texts in found.values() if len(texts)]
+    texts = _sorted(pa.concat_arrays(several)) if len(several) > 1 else several[0] if several else ()
+    return (0, len(texts) - 1, 0, lambda place: _text(texts[place].as_py())) if len(texts) else None
+
+
+def _in_order(files: FileMetadata, what: tuple[str, str]) -> pa.Array:
+    """Return a bound of all files in an order."""
+    texts = plain(files.summary(*what))
+    return _sorted(texts) if pa.types.is_binary(texts.type) else pa.nulls(0, pa.binary())
+
+
+def _sorted(texts: pa.Array) -> pa.Array:
+    different = pc.unique(texts).drop_null()
+    return different.take(pc.array_sort_indices(different))
+
+
+def _text(value: bytes) -> Literal:
+    return Literal(value.decode("utf-8", "surrogateescape"), "string")
 
 
 def _float_at(place: int, kind: str) -> float:

@@ -47,6 +47,10 @@ QUERIES = {
     "SELECT max(temp) FROM t": 1,
     "SELECT min(temp), max(temp + 1) FROM t": 2,
     "SELECT max(temp) - 5 FROM t WHERE temp < 30": 1,
+    "SELECT max_by(id, temp), min_by(city, temp + 1) FROM t": 2,
+    "SELECT max(struct(temp, id)), max_by(city, struct(temp, id)) FROM t": 1,
+    "SELECT max_by(id, city) FROM t": 4,  # not indexed
+    "SELECT * FROM t ORDER BY struct(temp, id) DESC LIMIT 3": 1,
     "SELECT max(temp), count(*) FROM t": 4,
     "SELECT max(temp), max(id) FROM t": 4,
     "SELECT max(temp) FILTER (WHERE id < 5) FROM t": 4,
@@ -342,6 +346,86 @@ def test_the_first_partitions_are_found_by_their_values(spark: Any, tmp_path: Pa
     }.items():
         report = same_as_off(lambda query=query: session.sql(query))
         assert [scan.files_kept for scan in report.scans][:1] == [files], (query, report)
+
+
+BELOW = {
+    "SELECT a.id, b.city FROM t a LEFT JOIN t b ON b.id = a.id + 40 ORDER BY a.temp DESC LIMIT 3": [1, 4],
+    "SELECT b.id FROM t a RIGHT JOIN t b ON b.id = a.id + 40 ORDER BY b.temp DESC, a.id LIMIT 3": [4, 1],
+    "SELECT max(a.temp), min(b.city) FROM t a LEFT JOIN t b ON b.id = a.id + 1": [4, 4],
+    "SELECT a.id, b.id FROM t a LEFT JOIN t b ON b.id = a.id + 40 WHERE a.id > 3 ORDER BY a.temp LIMIT 3": [4, 4],
+    "SELECT max_by(a.id, a.temp) FROM t a LEFT JOIN t b ON b.id < a.id": [1, 4],
+    "SELECT a.id FROM t a LEFT JOIN t b ON b.id = a.id + 1 WHERE b.id IS NULL ORDER BY a.temp LIMIT 1": [4, 4],
+    "SELECT a.id FROM t a LEFT JOIN t b ON b.id = a.id + 1 ORDER BY b.temp LIMIT 1": [4, 4],
+    "SELECT a.id FROM t a LEFT JOIN t b ON b.id = a.id + 1 ORDER BY a.temp + b.temp, a.id LIMIT 1": [4, 4],
+    "SELECT a.id, b.id FROM t a FULL JOIN t b ON b.id = a.id + 1 ORDER BY a.temp DESC LIMIT 3": [4, 4],
+    "SELECT a.id FROM t a JOIN t b ON b.id = a.id + 1 ORDER BY a.temp DESC LIMIT 3": [4, 4],
+    "SELECT * FROM (SELECT temp FROM t UNION ALL SELECT -temp FROM t WHERE temp < 30) ORDER BY 1 DESC LIMIT 3": [1, 1],
+    "SELECT max(x) FROM (SELECT temp x, id y FROM t UNION ALL SELECT id, temp FROM t)": [1, 4],
+    "SELECT min(x) FROM (SELECT temp x, id y FROM t UNION ALL SELECT temp, id FROM t) WHERE y + rand() > 3": [4, 4],
+}
+
+
+@pytest.mark.parametrize("query", BELOW)
+def test_first_rows_of_outer_joins_and_unions(own: Any, query: str) -> None:
+    """Each scan's number of files read. What outer joins and unions keep of a side they keep with its values."""
+    with settings(own, {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "false"}):
+        assert [scan.files_kept for scan in same_as_off(lambda: own.sql(query)).scans] == BELOW[query]
+
+
+def test_first_texts(spark: Any, tmp_path: Path) -> None:
+    """Bounds of long texts are shortened, and bytes that are no UTF-8 are compared like others."""
+    session = spark.newSession()
+    texts = [b"b", b"B", b"a" * 300, b"a" * 299 + b"b", b"\xff\xfe", "\U0001f600".encode(), "\ufb01".encode(), b""]
+    for number, text in enumerate(texts):
+        pq.write_table(pa.table({"b": [text, text + b"x", None]}), tmp_path / f"{number}.parquet")
+    with settings(session, {"spark.sql.parquet.binaryAsString": "true"}):
+        frame = session.read.schema("b string").parquet(str(tmp_path))
+        geoskip.dataset(session, str(tmp_path), schema="b string").create_index(MinMax("b"))
+        frame.createOrReplaceTempView("texts")
+        for query, files in {
+            "SELECT max(b) FROM texts": 1,
+            "SELECT min(b) FROM texts": 2,
+            "SELECT hex(b) FROM texts ORDER BY b NULLS LAST LIMIT 3": 4,  # two bounds overlap
+            "SELECT hex(b) FROM texts ORDER BY b DESC LIMIT 5": 3,
+            "SELECT hex(b) FROM texts ORDER BY b LIMIT 3": 8,
+            "SELECT hex(b) FROM texts WHERE b > 'A' ORDER BY b LIMIT 1": 8,  # each has a NULL
+            "SELECT max(upper(b)) FROM texts": 8,
+        }.items():
+            assert kept_of_all(lambda query=query: session.sql(query))[0] == files, query
+
+
+GROUPS = {
+    "SELECT p, count(*), sum(v) FROM p GROUP BY p ORDER BY p DESC LIMIT 3": 6,
+    "SELECT p, q, max(v) FROM p GROUP BY p, q ORDER BY p, q DESC NULLS LAST LIMIT 2": 6,
+    "SELECT DISTINCT p FROM p ORDER BY p LIMIT 2 OFFSET 1": 8,
+    "SELECT p + 1 AS r, count(*) FROM p GROUP BY p + 1 ORDER BY r DESC LIMIT 2": 4,
+    "SELECT p DIV 2 AS r, count(*) FROM p GROUP BY p DIV 2 ORDER BY r DESC LIMIT 2": 8,
+    "SELECT p, count(*) FROM p WHERE p < 8 AND v >= 0 GROUP BY p ORDER BY p DESC LIMIT 2": 4,
+    "SELECT p, count(*) FROM p WHERE v % 2 = 1 GROUP BY p ORDER BY p DESC LIMIT 2": 18,  # perhaps no group
+    "SELECT p, count(*) c FROM p GROUP BY p ORDER BY p + count(*) DESC LIMIT 2": 20,
+    "SELECT p, count(*) c FROM p GROUP BY p HAVING c > 1 ORDER BY p DESC LIMIT 2": 20,
+    "SELECT v, count(*) c FROM p GROUP BY v ORDER BY v DESC LIMIT 2": 20,
+    "SELECT p, q, count(*) FROM p GROUP BY ROLLUP (p, q) ORDER BY p DESC LIMIT 2": 20,
+    "SELECT p, count(*) FROM p GROUP BY p ORDER BY p DESC LIMIT 11": 20,
+}
+
+
+def test_the_first_groups_of_partitions(spark: Any, tmp_path: Path) -> None:
+    """Ten partitions with two files each, in one of which an empty file makes no group."""
+    session = spark.newSession()
+    for value in range(10):
+        for q in "ab":
+            (tmp_path / f"p={value}" / f"q={q}").mkdir(parents=True)
+            rows = [] if value == 0 else [value, value + 1]
+            table = pa.table({"v": pa.array(rows, pa.int64())})
+            pq.write_table(table, tmp_path / f"p={value}" / f"q={q}" / "0.parquet")
+    geoskip.dataset(session, str(tmp_path)).create_index(MinMax("v"))
+    session.read.parquet(str(tmp_path)).createOrReplaceTempView("p")
+    for query, files in GROUPS.items():
+        report = same_as_off(lambda query=query: session.sql(query))
+        assert report.files_kept == files, (query, report)
+    explained = geoskip.explain(session.sql("SELECT p, count(*) FROM p GROUP BY p ORDER BY p DESC LIMIT 3"))
+    assert "can be the first 3 groups by p DESC" in str(explained)
 
 
 def test_correlated_subqueries_that_need_an_aggregate(own: Any) -> None:

@@ -33,7 +33,7 @@ BOUNDS: list[bool] = []
 @st.composite
 def queries(draw: Any) -> Query:
     """Some files, the conditions of a query, and its order: by a column, or by its negation."""
-    name = draw(st.sampled_from(["a", "x", "f", "d", "w", "day", "ts"]))
+    name = draw(st.sampled_from(["a", "x", "f", "d", "w", "s", "day", "ts"]))
     column = COLUMNS[name]
     negated = call("negative", column, type="double") if name == "x" else column
     conditions = draw(st.lists(predicates((name,)), max_size=1))

@@ -125,7 +125,7 @@ class DynamicFilePruning extends GuardedRule {
     }
 
     /** True for Sedona's join with the nearest rows, which others would be if rows were missing. */
-    private static boolean isOfNearest(Join join) {
+    static boolean isOfNearest(Join join) {
         boolean found = false;
         for (Expression member : ScalaInterop.members(ScalaInterop.list(join.condition().toList()))) {
             found |= member.getClass().getSimpleName().equals("ST_KNN");

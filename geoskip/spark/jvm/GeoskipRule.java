@@ -212,7 +212,7 @@ class GeoskipRule extends GuardedRule {
             LogicalRelation relation = (LogicalRelation) plan;
             FileIndex original =
                     relation.relation() instanceof HadoopFsRelation ? (FileIndex) originals.remove(0) : null;
-            List first = recorded != null || !TopK.areFound(needed.first, relation) ? new ArrayList() : needed.first;
+            List first = recorded != null || !TopK.isCountable(relation) ? new ArrayList() : needed.first;
             boolean isNarrowed = needed.hasConditions() || !first.isEmpty();
             if (!isNarrowed || !SupportedRelations.mayTouch(relation)) {
                 return plan;
@@ -229,11 +229,10 @@ class GeoskipRule extends GuardedRule {
         } else if (plan instanceof DataSourceV2Relation) {
             return TableScan.narrowed((DataSourceV2Relation) plan, needed.conditions, needed.barriers, session);
         }
-        NeededRows below = needed.below(plan);
         List changed = new ArrayList();
         boolean any = false;
         for (LogicalPlan child : ScalaInterop.list(plan.children())) {
-            LogicalPlan rewritten = rewrite(child, originals, below, recorded);
+            LogicalPlan rewritten = rewrite(child, originals, needed.below(plan, changed.size()), recorded);
             any |= rewritten != child;
             changed.add(rewritten);
         }

@@ -7,7 +7,9 @@ import java.util.Arrays;
 import java.util.Base64;
 import java.util.BitSet;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.FileSourceOptions;
@@ -16,7 +18,11 @@ import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
+import org.apache.spark.sql.catalyst.expressions.aggregate.MaxBy;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
+import org.apache.spark.sql.catalyst.expressions.aggregate.MinBy;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.RightOuter$;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -50,8 +56,8 @@ class NeededRows {
 
     boolean hasConditions() { return !(conditions.isEmpty() && barriers.isEmpty()); }
 
-    /** The rows that are needed of a node's children. */
-    NeededRows below(LogicalPlan plan) {
+    /** The rows that are needed of a node's child, by its number. */
+    NeededRows below(LogicalPlan plan, int child) {
         if (plan instanceof Filter) {
             List more = new ArrayList(conditions);
             more.add(((Filter) plan).condition());
@@ -76,34 +82,94 @@ class NeededRows {
         int global = plan instanceof GlobalLimit ? number(((GlobalLimit) plan).limitExpr())
                 : plan instanceof Offset ? globalLimit : -1;
         int local = plan instanceof LocalLimit && globalLimit > 0 ? number(((LocalLimit) plan).limitExpr()) : -1;
-        return new NeededRows(new ArrayList(), reasons, firstBelow(plan), local < globalLimit ? -1 : local, global);
+        List orders = plan instanceof Join || plan instanceof Union ? firstOf(plan, child) : firstBelow(plan);
+        return new NeededRows(new ArrayList(), reasons, orders, local < globalLimit ? -1 : local, global);
     }
 
     private static int number(Object limit) {
         return limit instanceof Literal ? ((Integer) ((Literal) limit).value()).intValue() : -1;
     }
 
+    /**
+     * The orders over the columns of a node's child, if each of the child's rows gives rows of the node with the same
+     * values: those of a union, and of the side of an outer join that keeps all its rows.
+     */
+    private List firstOf(LogicalPlan plan, int child) {
+        LogicalPlan side = (LogicalPlan) plan.children().apply(child);
+        Object type = plan instanceof Join ? ((Join) plan).joinType() : null;
+        boolean isKept = type == LeftOuter$.MODULE$ && child == 0 || type == RightOuter$.MODULE$ && child == 1;
+        if (!conditions.isEmpty() || type != null && (!isKept || DynamicFilePruning.isOfNearest((Join) plan))) {
+            return new ArrayList();
+        }
+        List columns = ScalaInterop.list(plan.output());
+        final Map own = new HashMap(); // the child's columns by the ids of the union's
+        for (int i = 0; type == null && i < columns.size(); i++) {
+            own.put(((Attribute) columns.get(i)).exprId(), side.output().apply(i));
+        }
+        boolean isUnclear = type == null && own.size() < columns.size();
+        List found = new ArrayList();
+        for (TopK order : first) {
+            Expression by = (Expression) order.by.transform(new Replacement() {
+                Object of(Object node) {
+                    return node instanceof AttributeReference ? own.get(((AttributeReference) node).exprId()) : null;
+                }
+            });
+            if (isUnclear || !by.references().subsetOf(side.outputSet())) {
+                return new ArrayList();
+            }
+            found.add(order.over(by));
+        }
+        return found;
+    }
+
     private List firstBelow(LogicalPlan plan) {
         List found = new ArrayList();
         if (plan instanceof Sort && ((Sort) plan).global() && limit > 0) {
             SortOrder order = (SortOrder) ((Sort) plan).order().head();
-            found.add(new TopK((Expression) order.child(), order.direction() == Descending$.MODULE$,
+            found.add(TopK.by((Expression) order.child(), order.direction() == Descending$.MODULE$,
                     order.nullOrdering() == NullsFirst$.MODULE$, limit));
-        } else if (plan instanceof Aggregate && ((Aggregate) plan).groupingExpressions().isEmpty()) {
+        } else if (plan instanceof Aggregate && !((Aggregate) plan).groupingExpressions().isEmpty()) {
+            found = firstGroups((Aggregate) plan);
+        } else if (plan instanceof Aggregate) {
             List functions = new ArrayList();
             collect(ScalaInterop.list(((Aggregate) plan).aggregateExpressions()), functions);
             for (AggregateExpression called : functions) {
                 AggregateFunction function = called.aggregateFunction();
-                if (!(function instanceof Min || function instanceof Max) || called.filter().isDefined()) {
+                boolean isLast = function instanceof Max || function instanceof MaxBy;
+                boolean isFirst = function instanceof Min || function instanceof MinBy;
+                if (!(isLast || isFirst) || called.filter().isDefined()) {
                     return new ArrayList();
                 }
-                found.add(new TopK((Expression) function.children().head(), function instanceof Max, false, 1));
+                found.add(TopK.by((Expression) function.children().last(), isLast, false, 1));
             }
         }
         for (TopK order : found) {
             if (!order.isUsable()) {
                 return new ArrayList();
             }
+        }
+        return found;
+    }
+
+    /** The orders of groups by values that depend only on the expressions which group the rows. */
+    private List firstGroups(Aggregate plan) {
+        final Map values = new HashMap();
+        for (Object item : ScalaInterop.list(plan.aggregateExpressions())) {
+            values.put(((NamedExpression) item).exprId(), item instanceof Alias ? ((Alias) item).child() : item);
+        }
+        List found = new ArrayList();
+        for (TopK order : first) {
+            Expression by = (Expression) order.by.transform(new Replacement() {
+                Object of(Object node) {
+                    return node instanceof AttributeReference ? values.get(((AttributeReference) node).exprId()) : null;
+                }
+            });
+            List functions = new ArrayList();
+            collect(Collections.singletonList(by), functions);
+            if (!conditions.isEmpty() || !functions.isEmpty()) {
+                return new ArrayList();
+            }
+            found.add(order.ofGroups(by));
         }
         return found;
     }
@@ -126,16 +192,28 @@ class TopK {
     private final boolean descending;
     private final boolean nullsFirst;
     private final int rows;
+    private final boolean isOfGroups; // of rows with equal values
 
-    TopK(Expression by, boolean descending, boolean nullsFirst, int rows) {
+    private TopK(Expression by, boolean descending, boolean nullsFirst, int rows, boolean isOfGroups) {
         this.by = by;
         this.descending = descending;
         this.nullsFirst = nullsFirst;
         this.rows = rows;
+        this.isOfGroups = isOfGroups;
+    }
+
+    /** An order by a value, or by the first field of a struct, of which NULL is the least value. */
+    static TopK by(Expression by, boolean descending, boolean nullsFirst, int rows) {
+        return by instanceof CreateNamedStruct
+                ? by((Expression) ((CreateNamedStruct) by).valExprs().head(), descending, !descending, rows)
+                : new TopK(by, descending, nullsFirst, rows, false);
     }
 
     /** The same order, expressed over other columns. */
-    TopK over(Expression by) { return new TopK(by, descending, nullsFirst, rows); }
+    TopK over(Expression by) { return new TopK(by, descending, nullsFirst, rows, isOfGroups); }
+
+    /** The same order of groups, expressed over the columns of their rows. */
+    TopK ofGroups(Expression by) { return new TopK(by, descending, nullsFirst, rows, true); }
 
     /** True for an order by a number, date, time or text that depends only on a row's values. */
     boolean isUsable() {
@@ -156,22 +234,12 @@ class TopK {
         return false;
     }
 
-    /** True if the first rows can be found in a relation: texts are only ordered by the values of its partitions. */
-    static boolean areFound(List orders, LogicalRelation relation) {
-        for (TopK order : orders) {
-            if (order.by.dataType() instanceof StringType && order.reads(relation, false)) {
-                return false;
-            }
-        }
-        return !orders.isEmpty() && isCountable(relation);
-    }
-
     /**
      * True if Spark reads all rows of a relation's files, and the files are compared again at each run. Some readers of
      * text drop malformed records, depending on the columns, and a table format drops deleted rows. Scans of sorted
      * buckets are not watched.
      */
-    private static boolean isCountable(LogicalRelation relation) {
+    static boolean isCountable(LogicalRelation relation) {
         if (!(relation.relation() instanceof HadoopFsRelation)) {
             return false;
         }
@@ -200,7 +268,8 @@ class TopK {
     static String described(List orders) {
         List texts = new ArrayList();
         for (TopK order : orders) {
-            String rows = order.rows == 1 ? "the first row" : "the first " + order.rows + " rows";
+            String what = order.isOfGroups ? " group" : " row";
+            String rows = order.rows == 1 ? "the first" + what : "the first " + order.rows + what + "s";
             texts.add(rows + " by " + PlannedScan.text(order.by) + (order.descending ? " DESC" : "")
                     + (order.nullsFirst ? " NULLS FIRST" : " NULLS LAST"));
         }
@@ -209,7 +278,8 @@ class TopK {
 
     Json json(Names names, Slots slots) {
         return new Json().with("by", ExpressionJson.expression(by, names, slots)).with("descending", descending)
-                .with("nulls_first", nullsFirst).with("rows", rows);
+                .with("nulls_first", nullsFirst).with("rows", rows)
+                .with("groups", isOfGroups);
     }
 
     /** The condition that a row comes no later than a value, given as text in base64. */

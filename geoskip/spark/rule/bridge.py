@@ -92,7 +92,7 @@ class _NewDecisions:
         firsts = self.request.get("first", ())
         compared = [part for first in firsts for part in parts_of([first["by"]], translator, [])]
         orders = [
-            Order(by, first["descending"], first["nulls_first"], first["rows"])
+            Order(by, first["descending"], first["nulls_first"], first["rows"], first["groups"])
             for by, first in zip(compared, firsts, strict=True)
         ]
         return tuple(parts_of(self.request["conditions"], translator, self.reasons)), tuple(orders)
