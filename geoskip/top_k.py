@@ -3,7 +3,8 @@
 If the rows of some files all satisfy the query's condition and come no later than a value t, and they are at least k,
 then rows beyond t are not among the first k. So ``order <= t`` is one more condition on the query's rows, and skips
 files like any other. The value is found by the rules that skip files: a file of which no row can satisfy ``NOT
-(condition AND order <= t)`` has only rows that satisfy both.
+(condition AND order <= t)`` has only rows that satisfy both. If all rows of a file satisfy the condition alone, one row
+is counted if MinMax stores the first value of the order, and it comes no later than t: so k files that overlap suffice.
 
 An order by partition columns has one value in each partition, so t is one of these. For texts, t is one of the bounds
 that MinMax stores for the files.
@@ -30,6 +31,7 @@ import pyarrow.compute as pc
 
 from geoskip.bounds.interval import counts_of, plain
 from geoskip.clauses import Mask
+from geoskip.evaluation.values import physical
 from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import FileMetadata
 from geoskip.planner import Decision, decide
@@ -37,6 +39,8 @@ from geoskip.predicates import TRUE, And, Comparison, IsNull, Literal, Not, Or, 
 from geoskip.rules import Deadline
 from geoskip.types import sql_type
 
+_MOST_COUNTED = 100
+"""The number of files to count for a bound, since they are compared with their fingerprints at each run."""
 _HALVES = {"date": 1 << 31, "timestamp": 1 << 63, "timestamp_ntz": 1 << 63}
 _CLOSE = 1 << 32
 """The places between doubles that differ by less than a millionth."""
@@ -137,22 +141,26 @@ def bound_of(
     ]
     if orders[0].groups:
         countable = _one_of_each(orders, countable)
+    firsts = [
+        _first_values(decision, order, files)
+        for decision, order, (files, _) in zip(decisions, orders, countable, strict=True)
+    ]
 
     def counts_until(place: int) -> list[Any] | None:
-        """Return the rows of countable files, 0 for those with later rows; None if they are too few."""
+        """Return the rows of countable files, 0 or 1 for those with later rows; None if they are too few."""
         found = []
         value = value_at(sign * place)
-        for decision, order, (files, counts) in zip(decisions, orders, countable, strict=True):
+        for decision, order, (files, counts), values in zip(decisions, orders, countable, firsts, strict=True):
             if time.monotonic() > until:
                 return None
             is_later: Any = order.excludes(value)
             if is_later is None and len(files):
                 is_later = may_hold(Not(order.until(value)), decision)[files]
-            found.append(np.where(is_later, 0, counts) if len(files) else counts)
-        return found if sum(int(counts.sum()) for counts in found) >= rows else None
+            found.append(np.where(is_later, _are_until(value, order, values), counts) if len(files) else counts)
+        return found if _are_enough(found, rows) else None
 
     first, last = sorted((sign * low, sign * high))
-    found = counts_until(last) if sum(int(counts.sum()) for _, counts in countable) >= rows else None
+    found = counts_until(last) if _are_enough([counts for _, counts in countable], rows) else None
     while found is not None and last - first > apart and time.monotonic() < until:
         middle = (first + last) // 2
         counts = counts_until(middle)
@@ -222,8 +230,41 @@ def _nulls_of(expression: Predicate, decision: Decision) -> tuple[Any, Any]:
 
 
 def _bounds_of(expression: Predicate, decision: Decision) -> Iterator[MinMax]:
-    """The usable MinMax indexes over an expression itself."""
-    return (index for index in decision.indexes if isinstance(index, MinMax) and index.reads(expression))
+    """The usable MinMax indexes, and none derived from it, over an expression itself."""
+    return (index for index in decision.indexes if type(index) is MinMax and index.reads(expression))
+
+
+def _first_values(decision: Decision, order: Order, numbers: Any) -> pa.Array | None:
+    """Return the first value of each file, except NULL and NaN, by MinMax; null or None if unknown."""
+    files = decision.snapshot.files
+    for index in _bounds_of(order.by, decision) if len(numbers) else ():
+        values = plain(files.summary(str(index), "max" if order.descending else "min"))
+        if pa.types.is_binary(values.type):
+            exact = plain(files.summary(str(index), "exact"))
+            values = pc.if_else(exact, values, None) if pa.types.is_boolean(exact.type) else pa.nulls(len(values))
+        if pa.types.is_null(values.type):
+            return None
+        first = physical(values.take(pa.array(numbers)))
+        is_above = order.descending and pa.types.is_timestamp(values.type)  # if nanoseconds were rounded up
+        return pc.subtract(pc.if_else(pc.greater(first, -1 << 63), first, None), 1) if is_above else first
+    return None
+
+
+def _are_until(value: Literal, order: Order, values: pa.Array | None) -> Mask | bool:
+    """Test which of these values are known to come no later than another one."""
+    if values is None:
+        return False
+    compare = pc.greater_equal if order.descending else pc.less_equal
+    try:
+        return np.asarray(compare(values, pa.scalar(_key_of(value))).fill_null(False))
+    except pa.ArrowException:  # such as decimals with more digits than Arrow compares
+        return False
+
+
+def _are_enough(counts: Sequence[Any], rows: int) -> bool:
+    every = np.concatenate(counts)
+    most = np.partition(every, len(every) - _MOST_COUNTED)[-_MOST_COUNTED:] if len(every) > _MOST_COUNTED else every
+    return int(most.sum()) >= rows
 
 
 def _is_not_true(condition: Predicate) -> Predicate:
@@ -275,21 +316,22 @@ def _values_of(orders: Sequence[Order]) -> _Places | None:
 
 
 def _texts_of(decisions: Sequence[Decision], orders: Sequence[Order]) -> _Places | None:
-    """Return the places among the texts that MinMax stores as the last ones of files; None without any."""
+    """Return the places among the texts that MinMax stores as bounds of files; None without any."""
     found: dict[int, pa.Array] = {}
     for decision, order in zip(decisions, orders, strict=True):
         for index in _bounds_of(order.by, decision) if order.by.type == "string" else ():
-            files, what = decision.snapshot.files, (str(index), "min" if order.descending else "max")
-            found[id(files)] = files.cached(("texts in order", *what), partial(_in_order, files, what))
+            files, name = decision.snapshot.files, str(index)
+            found[id(files)] = files.cached(("texts in order", name), partial(_in_order, files, name))
     several = [texts for texts in found.values() if len(texts)]
     texts = _sorted(pa.concat_arrays(several)) if len(several) > 1 else several[0] if several else ()
     return (0, len(texts) - 1, 0, lambda place: _text(texts[place].as_py())) if len(texts) else None
 
 
-def _in_order(files: FileMetadata, what: tuple[str, str]) -> pa.Array:
-    """Return a bound of all files in an order."""
-    texts = plain(files.summary(*what))
-    return _sorted(texts) if pa.types.is_binary(texts.type) else pa.nulls(0, pa.binary())
+def _in_order(files: FileMetadata, index: str) -> pa.Array:
+    """Return the bounds of all files by an index, in their order."""
+    several = [plain(files.summary(index, end)) for end in ("min", "max")]
+    texts = [found for found in several if pa.types.is_binary(found.type)]
+    return _sorted(pa.concat_arrays(texts)) if texts else pa.nulls(0, pa.binary())
 
 
 def _sorted(texts: pa.Array) -> pa.Array:

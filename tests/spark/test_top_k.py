@@ -252,7 +252,7 @@ def test_merged_subqueries_look_at_the_counted_files_of_both(spark: Any, tmp_pat
     session = spark.newSession()
     files = {
         "a": {"x": [100, 101], "y": [0, 200], "z": [0, 200]},  # proves the bound of x, and y - z may be 200
-        "b": {"x": [0, 100], "y": [100, 100], "z": [0, 0]},  # proves the bound of y - z
+        "b": {"x": [0, 101], "y": [100, 100], "z": [0, 0]},  # proves the bound of y - z
         "c": {"x": [50, 51], "y": [50, 51], "z": [0, 0]},
     }
     for name, columns in files.items():
@@ -384,14 +384,41 @@ def test_first_texts(spark: Any, tmp_path: Path) -> None:
         frame.createOrReplaceTempView("texts")
         for query, files in {
             "SELECT max(b) FROM texts": 1,
-            "SELECT min(b) FROM texts": 2,
-            "SELECT hex(b) FROM texts ORDER BY b NULLS LAST LIMIT 3": 4,  # two bounds overlap
+            "SELECT min(b) FROM texts": 1,
+            "SELECT hex(b) FROM texts ORDER BY b NULLS LAST LIMIT 3": 2,
             "SELECT hex(b) FROM texts ORDER BY b DESC LIMIT 5": 3,
             "SELECT hex(b) FROM texts ORDER BY b LIMIT 3": 8,
             "SELECT hex(b) FROM texts WHERE b > 'A' ORDER BY b LIMIT 1": 8,  # each has a NULL
             "SELECT max(upper(b)) FROM texts": 8,
         }.items():
             assert kept_of_all(lambda query=query: session.sql(query))[0] == files, query
+
+
+def test_files_that_overlap(spark: Any, tmp_path: Path) -> None:
+    """Each file has rows from the whole range; the k-th of their first rows is a bound."""
+    session = spark.newSession()
+    for n in range(20):
+        time = [dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=n + 100 * day) for day in range(9)]
+        rows = {"v": [*range(n, 1000, 50), None], "s": [f"a{n:02}", "zz" + "z" * n] * 10 + [None]}
+        pq.write_table(
+            pa.table({**rows, "x": [0.5 + n, math.nan, -1.0] * 7, "t": time * 2 + [None] * 3}), tmp_path / f"{n}"
+        )
+    geoskip.dataset(session, str(tmp_path), format="parquet").create_index(*map(MinMax, "vsxt"))
+    session.read.parquet(str(tmp_path)).createOrReplaceTempView("o")
+    for query, files in {
+        "SELECT max(v), min(v) FROM o": 2,
+        "SELECT max(t) FROM o": 2,  # within a microsecond
+        "SELECT min(t) FROM o": 1,
+        "SELECT max(s) FROM o": 1,
+        "SELECT max(x) FROM o": 20,  # NaN
+        "SELECT v FROM o ORDER BY v NULLS LAST LIMIT 3": 3,
+        "SELECT v FROM o ORDER BY v DESC LIMIT 5 OFFSET 2": 7,
+        "SELECT v FROM o WHERE x >= -1 ORDER BY v DESC LIMIT 5 OFFSET 2": 7,
+        "SELECT v FROM o WHERE v < 965 ORDER BY v DESC LIMIT 1": 20,  # it is not known which rows satisfy this
+        "SELECT v FROM o ORDER BY v LIMIT 3": 20,
+        "SELECT max(v + 1) FROM o": 20,  # not indexed
+    }.items():
+        assert kept_of_all(lambda query=query: session.sql(query))[0] == files, query
 
 
 GROUPS = {

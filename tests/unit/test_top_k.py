@@ -86,6 +86,35 @@ def test_bounds_of_long_decimals_are_exact() -> None:
     assert found.value.value == WIDE
 
 
+@pytest.mark.parametrize(
+    ("descending", "rows", "value"),
+    [
+        (False, 1, 0),
+        (False, 2, 1),
+        (False, 3, 2),
+        (False, 4, 7),
+        (True, 1, 9),
+        (True, 2, 8),
+        (True, 6, 1),
+        (True, 7, 0),
+    ],
+)
+def test_first_rows_of_files_that_overlap_are_counted(*, descending: bool, rows: int, value: int) -> None:
+    files = [[1, 5, 9], [0, 8], [2, 7]]
+    world = World([[{"a": row} for row in of_file] for of_file in files])
+    found = bound(world, (), Order(COLUMNS["a"], descending, True, rows))
+    assert found is not None
+    assert found.value.value == value
+
+
+def test_rows_of_few_files_are_counted() -> None:
+    """101 rows are found in 101 files, and in two of those with 100 rows each."""
+    several = [[{"a": n}, {"a": 1000}] for n in range(150)] + [[{"a": 400}] * 100] * 3
+    found = bound(World(several), (), Order(COLUMNS["a"], False, True, 101))
+    assert found is not None
+    assert (found.value.value, sum(found.counted[0])) == (400, 2)
+
+
 @settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.none() | st.sampled_from(["", "a", "ab", "\U0001f600", "\ufb01"]), st.integers(0, 3))),

@@ -212,7 +212,7 @@ class GeoskipRule extends GuardedRule {
             LogicalRelation relation = (LogicalRelation) plan;
             FileIndex original =
                     relation.relation() instanceof HadoopFsRelation ? (FileIndex) originals.remove(0) : null;
-            List first = recorded != null || !TopK.isCountable(relation) ? new ArrayList() : needed.first;
+            List first = recorded != null || !TopK.areFound(needed.first, relation) ? new ArrayList() : needed.first;
             boolean isNarrowed = needed.hasConditions() || !first.isEmpty();
             if (!isNarrowed || !SupportedRelations.mayTouch(relation)) {
                 return plan;

@@ -234,12 +234,22 @@ class TopK {
         return false;
     }
 
+    /** True if the first rows may be found in a relation; groups are only found by the values of its partitions. */
+    static boolean areFound(List orders, LogicalRelation relation) {
+        for (TopK order : orders) {
+            if (order.isOfGroups && order.reads(relation, false)) {
+                return false;
+            }
+        }
+        return !orders.isEmpty() && isCountable(relation);
+    }
+
     /**
      * True if Spark reads all rows of a relation's files, and the files are compared again at each run. Some readers of
      * text drop malformed records, depending on the columns, and a table format drops deleted rows. Scans of sorted
      * buckets are not watched.
      */
-    static boolean isCountable(LogicalRelation relation) {
+    private static boolean isCountable(LogicalRelation relation) {
         if (!(relation.relation() instanceof HadoopFsRelation)) {
             return false;
         }
