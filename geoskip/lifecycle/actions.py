@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError, StoreError
-from geoskip.lifecycle.log import LEASE, Log, age, latest
+from geoskip.lifecycle.log import LEASE, Log, age, check_readable, latest
 from geoskip.lifecycle.transaction import (
     Amend,
     Commit,
@@ -93,6 +93,7 @@ def optimize(store: Store, *, by: str | None = None) -> Header | None:
         parts = snapshot.header.parts
         if len(parts) < 2 and not any(part.removed for part in parts):
             return None
+        check_readable(snapshot.header)
         table = snapshot.files.table().sort_by("path")
         return Commit(snapshot.header, table, {"parts": len(parts)})
 
@@ -175,6 +176,7 @@ def _vacuum(store: Store, retain: timedelta, by: str | None, first: Vacuumed | N
         indexes[:] = [entry.name for entry in snapshot.header.deleted if entry.name in doomed]
         if not indexes:
             return Amend.same_files(snapshot)
+        check_readable(snapshot.header)
         built = {name: about for name, about in snapshot.header.built.items() if name not in indexes}
         stays = tuple(entry for entry in snapshot.header.deleted if entry.name not in indexes)
         header = replace(snapshot.header, deleted=stays, built=built)

@@ -54,7 +54,7 @@ from typing import Any
 
 from geoskip.errors import ConflictError, MetadataError, MissingKeyError, NewerFormatError
 from geoskip.lifecycle.verbs import CANCELLED, DONE
-from geoskip.metadata import FORMAT, Snapshot, check_format
+from geoskip.metadata import FORMAT, Header, Snapshot, check_format, unread_reason
 from geoskip.stores.base import Store
 
 LEASE = 60.0
@@ -313,6 +313,14 @@ def reason_unreadable(metadata: str, error: BaseException) -> str:
     """A sentence on metadata that could not be read, with advice if they are damaged."""
     is_damaged = " is damaged" in str(error) and not isinstance(error, MissingKeyError)
     return f"{metadata} could not be read: {error}{_REPAIR if is_damaged else ''}"
+
+
+def check_readable(header: Header) -> None:
+    """Raise MetadataError if a header names indexes that this process cannot read, so that it would lose them."""
+    for entry in (*header.unread, *header.unread_deleted):
+        raise MetadataError(
+            f"an index would be lost that cannot be read here, but perhaps elsewhere: {unread_reason(entry)}"
+        )
 
 
 @dataclass(frozen=True)

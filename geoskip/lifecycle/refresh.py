@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, NeedsSparkError, NotIndexedError
-from geoskip.lifecycle.log import now
+from geoskip.lifecycle.log import check_readable, now
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange
 from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table, conform, match_files
 
@@ -327,6 +327,8 @@ class RefreshPlan:
         if self.known is None:
             self.known = header.entries
         known = {entry.name: entry for entry in self.known}
+        if self.wanted:
+            check_readable(header)  # all rows are written again
         for mine in self.wanted:
             theirs, before = in_use.get(mine.name), known.get(mine.name)
             is_news = theirs is not None and (before is None or not means_the_same(before, theirs))

@@ -242,7 +242,8 @@ class PartStore(Store):
                 raise MetadataError(f"snapshot {expected} has {base.files} files, {len(removed)} were looked at")
             schema = files_schema(header.stored)
             kept = remove_rows(base.parts, np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool))
-            first = merged_from(kept, added.num_rows)
+            has_unread = bool(base.unread or base.unread_deleted)  # their columns would be lost
+            first = len(kept) if has_unread else merged_from(kept, added.num_rows)
             table = conform(added, schema)
             if first < len(kept):
                 merged = self._read_parts(base, kept[first:], header)
@@ -265,10 +266,11 @@ class PartStore(Store):
         try:
             self._texts.create(key, self._entries.snapshot_text(header, protection))
         except FileExistsError:
-            self._forget_parts(made)
-            raise ConflictError(
-                f"another writer committed snapshot {key.number} to {self.location} first; load it and try again"
-            ) from None
+            if not self._exists(header):
+                self._forget_parts(made)
+                raise ConflictError(
+                    f"another writer committed snapshot {key.number} to {self.location} first; load it and try again"
+                ) from None
         except OSError:
             if not self._exists(header):
                 raise
@@ -282,10 +284,11 @@ class PartStore(Store):
             raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
 
     def _exists(self, header: Header) -> bool:
-        """True if the text exists although its creation failed, as when the response was lost."""
+        """True if this text exists although its creation failed, as after a lost response or a repeated request."""
         with suppress(MetadataError):
             stored, _ = self._entries.snapshot(header.identity, header.number)
-            return (stored.created, stored.operation) == (header.created, header.operation)
+            mine = (header.created, header.operation, header.parts)
+            return (stored.created, stored.operation, stored.parts) == mine
         return False
 
     def _take_back(self, key: TextKey) -> None:

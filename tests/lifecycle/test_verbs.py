@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from geoskip.errors import InvalidSpecificationError, NotIndexedError
+from geoskip.errors import InvalidSpecificationError, MetadataError, NotIndexedError
+from geoskip.indexes import base
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.log import history, latest
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
@@ -203,3 +205,23 @@ def test_a_discreet_store_keeps_texts_out_of_the_log(data: Numbers) -> None:
     actions.delete(store, [A])
     assert "secret" not in str([store.operation(n) for n in store.operations()])
     assert A not in str([store.operation(n) for n in store.operations()])
+
+
+def test_an_index_of_a_kind_that_is_unknown_here_is_not_lost(
+    data: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "_geoskip"
+    create(ParquetStore(folder), data, "a")
+    write(data.folder, "f3", 3)
+    refresh(ParquetStore(folder), data)
+    expected = {"f2.txt": 2, "f3.txt": 3}
+    with monkeypatch.context() as patch:
+        patch.setattr(base, "_kinds", {name: kind for name, kind in base.index_kinds().items() if name != "test_least"})
+        elsewhere = ParquetStore(folder)
+        for verb in (actions.optimize, lambda store: create(store, data, "b")):
+            with pytest.raises(MetadataError, match=r"would be lost .*import the module that defines it"):
+                verb(elsewhere)
+        for name in ("f0.txt", "f1.txt"):  # more rows are removed from the first part than are left
+            (data.folder / name).unlink()
+        refresh(elsewhere, data)
+    assert summaries(ParquetStore(folder)) == expected

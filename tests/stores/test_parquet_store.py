@@ -169,6 +169,22 @@ def test_below_a_file_there_is_nothing(tmp_path):
     assert (store.latest(), store.identity(), store.size()) == (None, None, {})
 
 
+def test_a_client_that_repeats_its_request_has_committed(tmp_path, monkeypatch):
+    """The first attempt succeeded, so the second one finds the file."""
+
+    def repeating(source, target):
+        link(source, target)
+        if "_log" in str(target):
+            raise FileExistsError(errno.EEXIST, "sent again", str(target))
+
+    link = os.link
+    store = ParquetStore(tmp_path)
+    header = begun(store)
+    monkeypatch.setattr(os, "link", repeating)
+    assert grown(store, header, ["g"]).number == 2
+    assert list(content(ParquetStore(tmp_path))) == ["f", "g"]
+
+
 @pytest.mark.parametrize("links", [True, False], ids=["with hard links", "without hard links"])
 def test_a_file_is_created_once(tmp_path, monkeypatch, links):
     def refuse(*args: Any) -> None:
