@@ -159,6 +159,10 @@ class Store(ABC):
         """True if a snapshot is encrypted with keys that :meth:`rotate` can wrap again."""
         return False
 
+    def encryption_of(self, number: int) -> Encryption | None:
+        """The encryption with which the metadata of a copy are protected as this snapshot; None if it is in clear."""
+        return None
+
     def rotate(self, header: Header, *, expected: int) -> Header:
         """Create the next snapshot with the same files, and data keys wrapped with the newest master keys.
 

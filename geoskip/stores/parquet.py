@@ -183,6 +183,10 @@ class ParquetStore(PartStore):
         identity = self._log()
         return identity is not None and self._entries.snapshot(identity, number)[1] is not None
 
+    def encryption_of(self, number: int) -> Encryption | None:
+        _, protection = self._entries.snapshot(self._log() or "", number)
+        return None if protection is None or self.encryption is None else protection.encryption(self.encryption)
+
     def rotate(self, header: Header, *, expected: int) -> Header:
         self.check(header, expected)
         old, protection = self._entries.snapshot(header.identity, expected)

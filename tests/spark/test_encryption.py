@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import geoskip
-from geoskip import MinMax, ValueList
+from geoskip import MinMax, Sort, ValueList
 from geoskip.errors import InvalidSpecificationError, MissingKeyError
 from geoskip.spark.session import known
 from geoskip.stores.encryption import Encryption
@@ -128,3 +128,23 @@ def test_a_key_for_an_index_that_there_is_not(spark: Any, place: str) -> None:
     geoskip.dataset(spark, place, encryption=both).create_index(MinMax("pay"))
     with pytest.raises(InvalidSpecificationError, match="an index that there is not"):
         handle.create_index(MinMax("name"))
+
+
+@pytest.mark.parametrize("given", ["ring of the session", "keys of the handle", "base key of the handle"])
+def test_a_rewritten_folder_is_protected_as_the_old_one(
+    spark: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    encryption = Encryption(RING, "base", indexes={MinMax("pay"): "hr"})
+    geoskip.dataset(spark, place, encryption=encryption).create_index(MinMax("pay"))
+    monkeypatch.setattr(known, "_stores", {})  # as in another driver
+    monkeypatch.setattr(known, "_defaults", {})
+    monkeypatch.setattr(known, "encryption", Encryption(RING))
+    handles = {"keys of the handle": Encryption(RING), "base key of the handle": Encryption(RING, "base")}
+    new = str(tmp_path / "new")
+    geoskip.dataset(spark, place, encryption=handles.get(given)).rewrite(Sort("day"), files=1, to=new)
+    stored = b"".join(file.read_bytes() for file in Path(new, "_geoskip").rglob("*") if file.is_file())
+    assert stored
+    assert not any(text in stored for text in (b"part-00000", b"minmax", b"bigint"))
+    for keys, names in ((RING, ["minmax(pay)"]), (RING.only("base"), [])):
+        store = ParquetStore(Path(new, "_geoskip"), encryption=Encryption(keys))
+        assert [entry.name for entry in store.load(store.latest() or 0).header.entries] == names

@@ -243,10 +243,10 @@ def columns_of_files(source: DatasetSource, files: Sequence[ListedFile]) -> set[
 
 
 def column_names(kind: T.DataType, above: str = "") -> set[str]:
-    """Paths of all fields in lower case; nested fields are prefixed with their parents' names."""
+    """Paths of all fields; nested fields are prefixed with their parents' names."""
     match kind:
         case T.StructType():
-            inner = [(f"{above}.{field.name}".lstrip(".").lower(), field.dataType) for field in kind.fields]
+            inner = [(f"{above}.{field.name}".lstrip("."), field.dataType) for field in kind.fields]
             return {name for name, _ in inner}.union(*(column_names(each, name) for name, each in inner))
         case T.ArrayType():
             return column_names(kind.elementType, above)

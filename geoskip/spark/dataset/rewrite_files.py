@@ -37,6 +37,7 @@ from pyspark.sql import DataFrame
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError
 from geoskip.layout.layout_report import OTHERS, RECORDED_SIZE, WRITES, layout_name, mean_size, with_writes, writes_in
 from geoskip.layout.specification import Layout
+from geoskip.lifecycle.log import check_readable
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
 from geoskip.sources.build_verbs import BuildReport
@@ -163,6 +164,8 @@ def rewrite(
     table = rewritable_table(data, to)
     finish_overwrites(source.spark, data.root)
     snapshot = current_snapshot(data)
+    if snapshot is not None:
+        check_readable(snapshot.header)
     wanted = _layout_of(source, snapshot, layout)
     LayoutColumns.of(data.state.frame, wanted)  # raises for expressions that do not fit
     among = files_where(data.state, where)
@@ -351,7 +354,9 @@ class _Rewrite:
             found = column_names(merged.schema)
         except (PySparkException, Py4JJavaError):  # columns of different types, which the handle reads as one type
             found = columns_of_files(self.data.source, self.chosen.rewritten)
-        unread = sorted(found - column_names(self.state.frame.schema) - set(self.state.relation.partitions))
+        known = column_names(self.state.frame.schema).union(self.state.relation.partitions)
+        fold = str if self.state.relation.is_case_sensitive else str.lower
+        unread = sorted({*map(fold, found)} - {*map(fold, known)})
         if unread:
             raise InvalidSpecificationError(
                 f"some files of {self.data.source.name} have {', '.join(unread)}, which this handle does not read, so "
@@ -398,9 +403,12 @@ class _Rewrite:
 
     def _index(self) -> BuildReport | None:
         """Create the same indexes in the new folder, and record the layout."""
-        encryption = self.data.source.encryption or self.data.store.encryption
-        if encryption is not None and encryption.key is None:  # it only reads
-            encryption = None
+        if self.snapshot is not None:
+            encryption = self.data.store.encryption_of(self.snapshot.header.number)
+        else:
+            encryption = self.data.source.encryption
+            if encryption is not None and encryption.key is None:  # it only reads
+                encryption = None
         options = dict(self.data.source.options)
         target = DatasetSource(self.spark, self.folder.final, options=options, encryption=encryption)
         recorded = layout_in(self.snapshot)
