@@ -152,12 +152,14 @@ class HadoopFolder:
 
     def delete(self, name: str) -> None:
         with self._connected() as (jvm, system):
-            system.delete(self._path(jvm, name), True)
+            path = self._path(jvm, name)
+            if not system.delete(path, True) and system.exists(path):
+                raise OSError(f"{name} in {self.location} could not be deleted")
 
-    def delete_if_empty(self) -> None:
-        """Delete the folder itself unless something is in it."""
+    def delete_if_empty(self, name: str = "") -> None:
+        """Delete a folder in this one, or this one itself, unless something is in it."""
         with suppress(OSError), self._connected() as (jvm, system):
-            system.delete(self._path(jvm, ""), False)
+            system.delete(self._path(jvm, name), False)
 
     def exists(self, name: str) -> bool:
         with self._connected() as (jvm, system):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -379,3 +380,20 @@ def test_a_number_is_known_for_each_partition_of_sparks_hash(spark: Any, partiti
     numbers = partition_numbers(partitions).tolist()
     sent = spark.createDataFrame([(n,) for n in numbers], "n BIGINT").selectExpr(f"pmod(hash(n), {partitions})")
     assert [row[0] for row in sent.collect()] == list(range(partitions))
+
+
+@pytest.mark.parametrize("verb", ["append", "dynamic overwrite"])
+def test_rows_that_are_added_and_cannot_be_indexed_are_not_to_be_written_again(
+    spark: Any, tmp_path: Path, verb: str
+) -> None:
+    folder = tmp_path / "data"
+    geoskip.write(spark.range(10).selectExpr("id", "0 AS p"), folder, partition_by="p", indexes=MinMax("id"))
+    log = folder / "_geoskip" / "_operations"
+    shutil.rmtree(log)
+    log.touch()  # so that nothing can be written there
+    more = spark.range(10, 15).selectExpr("id", "1 AS p")
+    options = {"mode": "append"} if verb == "append" else {"mode": "overwrite", "partitionOverwriteMode": "dynamic"}
+    with pytest.warns(UserWarning, match="the rows are in .*, and are not indexed: .* cannot be written") as found:
+        geoskip.write(more, folder, partition_by="p", **options)
+    assert found[0].filename == __file__
+    assert spark.read.parquet(str(folder)).count() == 15

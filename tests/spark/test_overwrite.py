@@ -110,3 +110,9 @@ def test_other_verbs_that_write_finish_it_too(
     with pytest.raises(ConflictError, match="is finished now"):
         handle.append(more) if verb == "append" else handle.rewrite(Sort("id"))
     assert ids(spark, folder) == [*NEW]
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="there is no file that nobody can delete")
+def test_a_file_that_is_not_deleted_is_an_error(spark: Any) -> None:
+    with pytest.raises(OSError, match="version in file:/proc could not be deleted"):
+        HadoopFolder("file:/proc").delete("version")

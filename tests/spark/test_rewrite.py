@@ -333,3 +333,19 @@ def test_geoparquet_is_left_as_it_is(spark: Any, folder: Path) -> None:
     with pytest.raises(InvalidSpecificationError, match=r"geo\.parquet is GeoParquet, and rewrite.. would lose"):
         geoskip.dataset(spark, str(folder)).rewrite(Sort("a"), files=1)
     assert sorted(path for path in folder.parent.rglob("*") if "_geoskip" not in str(path)) == before
+
+
+def test_a_column_that_differs_by_case_is_not_lost(spark: Any, tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        for name in ("Temp", "temp"):
+            spark.range(5).selectExpr("id", f"id AS {name}").write.mode("append").parquet(str(place))
+        handle = geoskip.dataset(spark, place)
+        with pytest.raises(InvalidSpecificationError, match=r"[Tt]emp, which this handle does not read"):
+            handle.rewrite(Sort("id"), files=1)
+        other = "temp" if "Temp" in spark.read.parquet(str(place)).columns else "Temp"
+        with pytest.raises(InvalidSpecificationError, match=r"these lack [Tt]emp, so nothing was written"):
+            handle.append(spark.range(5).selectExpr("id", f"id AS {other}"))
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")

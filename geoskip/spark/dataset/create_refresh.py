@@ -17,7 +17,7 @@ from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
 from geoskip.sources import build_verbs
 from geoskip.sources.build_verbs import MODES, BuildReport, check_protected, create_indexes, has_indexes, report_on
-from geoskip.sources.column_names import backquote
+from geoskip.sources.column_names import backquote, matching_names
 from geoskip.sources.listed_files import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind, check_types
 from geoskip.spark.build.job import choose_parameters
@@ -83,10 +83,7 @@ def report(data: SparkData, started: float) -> BuildReport:
 
 
 def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
-    """Write rows to the dataset, and index the new files; None if there is no index.
-
-    If indexing fails, a warning is issued: after an error a user would retry, and write the rows twice.
-    """
+    """Write rows to the dataset, and index the new files; None if there is no index, or after a warning."""
     check_frame("append()", frame)
     if source.table is not None:
         with _writing_to(source):
@@ -117,13 +114,23 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
         writer = frame.write.format(source.format).mode("append").options(**options).partitionBy(*partitions)
         with _writing_to(source):
             writer.save(paths[0])
-    try:
+    with warn_of_failure(source, stacklevel=5):
         snapshot = latest(source.store(source.relation()))
         return refresh(source) if snapshot is not None and snapshot.header.entries else None
+    return None
+
+
+@contextmanager
+def warn_of_failure(source: DatasetSource, stacklevel: int) -> Iterator[None]:
+    """Context in which rows that were added are indexed; an error becomes a warning.
+
+    After an error a user would retry, and write the rows twice.
+    """
+    try:
+        yield
     except Exception as error:
         reason = error if isinstance(error, GeoskipError) else type(error).__name__
-        warnings.warn(f"the rows are in {source.name}, and are not indexed: {reason}", stacklevel=3)
-        return None
+        warnings.warn(f"the rows are in {source.name}, and are not indexed: {reason}", stacklevel=stacklevel)
 
 
 def check_frame(call: str, frame: Any) -> None:
@@ -207,8 +214,9 @@ def _in_order_of(source: DatasetSource, state: SourceState, frame: DataFrame) ->
 
 
 def _check_names(source: DatasetSource, columns: Sequence[str], frame: DataFrame, call: str) -> None:
-    given = {name.lower() for name in frame.columns}
-    if missing := [name for name in columns if name.lower() not in given]:
+    is_sensitive = str(source.spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    given = frame.columns
+    if missing := [name for name in columns if not matching_names(name, given, case_sensitive=is_sensitive)]:
         raise InvalidSpecificationError(
             f"{call} takes rows with the columns of {source.name}, and these lack {', '.join(missing)}, so nothing "
             "was written: add them, as with withColumn(name, lit(None)), or write with Spark and refresh_index()"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 from pyspark.errors import IllegalArgumentException
@@ -91,7 +92,8 @@ def write(
         Partition columns; the layout applies to the files of each folder.
     mode
         Behaviour if the folder exists: ``error``, ``overwrite``, ``append`` or ``ignore``. Appended rows need
-        the partition columns of the existing rows, and their columns in the same types.
+        the partition columns of the existing rows, and their columns in the same types; if these rows are written and
+        cannot be indexed, a warning says so, since after an error a user would write them twice.
     indexes
         Indexes to create with ``Dataset.create_index``. By default existing ones are refreshed; an overwrite
         removes those whose metadata are in the folder.
@@ -179,28 +181,45 @@ def write(
                 if not exists:
                     HadoopFolder(root).delete_if_empty()
                 raise
+    with create_refresh.warn_of_failure(source, stacklevel=4) if is_added else nullcontext():
+        _index(source, indexes, layout, earlier, None if files is not None else size or FILE_SIZE)
+    return Dataset(source)
+
+
+def _index(
+    source: DatasetSource, indexes: Sequence[Index], layout: Layout | None, earlier: Mapping[str, int], size: int | None
+) -> None:
+    """Create or refresh the indexes, and record the layout.
+
+    Parameters
+    ----------
+    source, indexes, layout
+        The dataset, and the arguments of :func:`write`.
+    earlier
+        The URIs of the files that were there before.
+    size
+        The size of files to record; None for the mean size.
+    """
     try:
         relation = source.relation()
     except DatasetNotFoundError:  # without rows Spark writes no partition folders
-        return Dataset(source)
+        return
     if source.is_private():
         source.make_known(relation)
     before = latest(source.store(relation))
     recorded = None
     if layout is not None:
         known = layout_in(before if earlier else None)
-        written = {uri: size for uri, size in _files_of(source).items() if uri not in earlier}
-        wanted = mean_size(written.values()) if files is not None else size or FILE_SIZE
+        written = {uri: length for uri, length in _files_of(source).items() if uri not in earlier}
         same = known if layout_name(known) == str(layout) else layout.to_json()
-        recorded = {RECORDED_SIZE: wanted, **with_writes(same, sorted(written))}
+        recorded = {RECORDED_SIZE: size or mean_size(written.values()), **with_writes(same, sorted(written))}
     if indexes:
         create_refresh.create(source, indexes, recorded)
-        return Dataset(source)
+        return
     if before is not None and before.header.entries:
         create_refresh.refresh(source)
     if recorded is not None:
         record_layout(SparkData(source), recorded)
-    return Dataset(source)
 
 
 def _check_indexes(frame: DataFrame, indexes: Sequence[Index], partitions: Sequence[str]) -> None:
