@@ -316,7 +316,7 @@ def reason_unreadable(metadata: str, error: BaseException) -> str:
 
 
 def check_readable(header: Header) -> None:
-    """Raise MetadataError if a header names indexes that this process cannot read, so that it would lose them."""
+    """Raise MetadataError for indexes that this process cannot read, and would lose."""
     for entry in (*header.unread, *header.unread_deleted):
         raise MetadataError(
             f"an index would be lost that cannot be read here, but perhaps elsewhere: {unread_reason(entry)}"

@@ -160,7 +160,7 @@ class Store(ABC):
         return False
 
     def encryption_of(self, number: int) -> Encryption | None:
-        """The encryption with which the metadata of a copy are protected as this snapshot; None if it is in clear."""
+        """The encryption that protects a copy as this snapshot; None if it is in clear."""
         return None
 
     def rotate(self, header: Header, *, expected: int) -> Header:

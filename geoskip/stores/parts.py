@@ -284,7 +284,7 @@ class PartStore(Store):
             raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
 
     def _exists(self, header: Header) -> bool:
-        """True if this text exists although its creation failed, as after a lost response or a repeated request."""
+        """True if this text exists although its creation failed, as after a repeated request."""
         with suppress(MetadataError):
             stored, _ = self._entries.snapshot(header.identity, header.number)
             mine = (header.created, header.operation, header.parts)

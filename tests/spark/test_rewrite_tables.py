@@ -231,3 +231,20 @@ def test_two_rewrites_of_a_table_do_not_meet(spark, partitioned, tables):
         dataset.rewrite(Sort("a"), files=2)
     assert dataset.rewrite(Sort("a"), files=2).is_switched
     assert off(spark, "twice") == before
+
+
+def test_a_partition_named_otherwise_than_its_value_is_refused_before_anything_changes(spark, tmp_path):
+    place = tmp_path / "months"
+    for month in ("01", "02"):
+        spark.range(50).selectExpr("id", "id % 5 AS a").write.parquet(f"{place}/month={month}")
+    spark.sql(
+        f"CREATE TABLE months (id BIGINT, a BIGINT, month INT) USING parquet PARTITIONED BY (month) LOCATION '{place}'"
+    )
+    try:
+        spark.sql("MSCK REPAIR TABLE months")
+        with pytest.raises(InvalidSpecificationError, match="has a partition month=01, which is no INT as Spark"):
+            geoskip.dataset(spark, table="months").rewrite(Sort("a"), files=2)
+        assert spark.table("months").count() == 100
+        assert [path.name for path in tmp_path.iterdir()] == ["months"]
+    finally:
+        spark.sql("DROP TABLE months")

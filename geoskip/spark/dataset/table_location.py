@@ -74,6 +74,8 @@ class TableLocation:
                 spec = each.spec()
                 values = tuple(None if spec.apply(column) is None else str(spec.apply(column)) for column in columns)
                 partitions.append((values, _folder(source.spark, each.location())))
+            for column, values in zip(columns, zip(*(values for values, _ in partitions), strict=True), strict=False):
+                _check_values(source, column, str(found.partitionSchema().apply(column).dataType().sql()), values)
         shared = next((folder for folder, count in Counter(place for _, place in partitions).items() if count > 1), "")
         if shared:
             raise InvalidSpecificationError(
@@ -148,6 +150,20 @@ class TableLocation:
         return "/".join(
             str(names.getPartitionPathString(column, NULL_VALUE if _is_null(value) else value))
             for column, value in zip(self.columns, values, strict=True)
+        )
+
+
+def _check_values(source: DatasetSource, column: str, kind: str, values: Sequence[str | None]) -> None:
+    """Raise an error for a value that SQL writes otherwise, such as ``01`` of an INT."""
+    texts = sorted({value for value in values if value is not None and not _is_null(value)})
+    if not texts:
+        return
+    rows = ", ".join(f"({_string_literal(text)})" for text in texts)
+    other = f"SELECT v FROM VALUES {rows} AS t(v) WHERE NOT v <=> CAST(TRY_CAST(v AS {kind}) AS STRING)"
+    if found := source.spark.sql(other).take(1):
+        raise InvalidSpecificationError(
+            f"{source.name} has a partition {column}={found[0].v}, which is no {kind} as Spark writes it, so it cannot "
+            "be switched to another folder; name its folder as the value, and recover the partitions again"
         )
 
 
