@@ -36,7 +36,8 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ _RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs"
 _CREATES_EXCLUSIVELY = frozenset(["gs"])
 _PATH = "org.apache.hadoop.fs.Path"
 _CHUNK = 8 << 20
+_AT_ONCE = 8
+"""Number of threads that delete files."""
 _MOST_COPIED = 2 << 30
 """Total bytes of copies above which the least recently used are removed; they are copied again when needed."""
 
@@ -69,7 +72,7 @@ class HadoopFolder:
                 if _is(error, "java.io.FileNotFoundException"):
                     return []
                 raise
-            return _names(jvm, found)
+            return [path.rpartition("/")[2] for path in _paths(jvm, found)]
 
     def read(self, name: str, limit: int) -> bytes:
         with self._connected() as (jvm, system):
@@ -152,9 +155,25 @@ class HadoopFolder:
 
     def delete(self, name: str) -> None:
         with self._connected() as (jvm, system):
-            path = self._path(jvm, name)
-            if not system.delete(path, True) and system.exists(path):
-                raise OSError(f"{name} in {self.location} could not be deleted")
+            self._delete(jvm, system, name)
+
+    def _delete(self, jvm: Any, system: Any, name: str) -> None:
+        path = self._path(jvm, name)
+        if not system.delete(path, True) and system.exists(path):
+            raise OSError(f"{name} in {self.location} could not be deleted")
+
+    def delete_files(self, names: Sequence[str]) -> None:
+        """Delete files, several at a time."""
+        with self._connected() as (jvm, system), ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(lambda name: self._delete(jvm, system, name), names))
+
+    def files(self, sub: str = "") -> list[str]:
+        """List all files below a sub-folder, by their paths in this folder."""
+        with self._connected() as (jvm, system):
+            found = system.listFiles(self._path(jvm, sub), True)
+            listed = _class(jvm, "org.apache.hadoop.util.functional.RemoteIterators").toList(found).toArray()
+            above = len(str(system.makeQualified(self._path(jvm, "")).toString())) + 1
+            return [path[above:] for path in _paths(jvm, listed)]
 
     def delete_if_empty(self, name: str = "") -> None:
         """Delete a folder in this one, or this one itself, unless something is in it."""
@@ -191,14 +210,14 @@ def _class(jvm: Any, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), jvm)
 
 
-def _names(jvm: Any, statuses: Any) -> list[str]:
-    """Names in a listing, passed as one text, since one call for each would cost more than the listing."""
+def _paths(jvm: Any, statuses: Any) -> list[str]:
+    """Paths in a listing, passed as one text, since one call for each would cost more than the listing."""
     predef = _class(jvm, "scala.Predef")
     plain = _class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")  # S3A has its own subclass
     listed = predef.genericWrapArray(statuses).toArray(_class(jvm, "scala.reflect.ClassTag").apply(plain))
     paths = _class(jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths(listed)
     joined = str(predef.genericWrapArray(paths).mkString("\0"))
-    return [path.rpartition("/")[2] for path in joined.split("\0") if path]
+    return [path for path in joined.split("\0") if path]
 
 
 def _mounted_folder(system: Any, path: Any) -> str | None:
