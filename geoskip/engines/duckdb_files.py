@@ -287,6 +287,10 @@ class ParquetFiles:
             return parquet.text(names), names
         columns = self.columns(parquet, names)
         keys = {fold_case(key) for key in _path_keys(parquet, names)}
+        if keys and "hive_partitioning" not in parquet.named and not _have_same_keys(names):
+            options = f"{parquet.options}, hive_partitioning = false"  # as DuckDB finds for all files, not for fewer
+            parquet = dataclasses.replace(parquet, options=options, without_partitions=True)
+        keys = set() if parquet.without_partitions else keys
         hive = {name: kind for name, kind in columns if fold_case(name) in keys}
         if not kept:
             if self.columns(parquet, names[:1], hive) == columns:
@@ -326,6 +330,19 @@ def _path_keys(parquet: Parquet, names: Sequence[str]) -> set[str]:
     """The names of the columns that a reader takes from paths; none where it finds columns by ids."""
     folders = () if "schema" in parquet.named else {os.path.dirname(name) for name in names}
     return {key for folder in folders for key in path_keys(folder)}
+
+
+_KEYS = re.compile(r"(?<=[/\\])([^=/\\?\n]+)=[^=/\\?\n]*(?=[/\\])")
+
+
+def _have_same_keys(names: Sequence[str]) -> bool:
+    """True if all files have the same partition keys, without which DuckDB uses none by itself.
+
+    >>> _have_same_keys(["/d/x=1/y=2/a", "/d/y=1/x=2/b"]), _have_same_keys(["/d/x=1/a", "/d/b"])
+    (True, False)
+    """
+    folders = {os.path.dirname(name) + "/" for name in names}
+    return len({frozenset(_KEYS.findall(f"/{folder}")) for folder in folders}) == 1
 
 
 def _times_of(predicate: Predicate) -> dict[str, str]:

@@ -62,6 +62,8 @@ class Parquet:
     """The column in which DuckDB gives the file's name, where it was asked to."""
     folder: str = ""
     """The folder of a registered dataset."""
+    without_partitions: bool = False
+    """True where the option ``hive_partitioning`` is false."""
 
     def text(self, files: Sequence[str], hive: Mapping[str, str] | None = None, *, empty: bool = False) -> str:
         """Return the call over these files.
@@ -261,12 +263,16 @@ def parquet_of(ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
     names = frozenset(fold_case(_option(argument)) for argument in rest)
     if unknown := sorted(names - _OPTIONS):
         raise NotUnderstoodError(f"the option {unknown[0]} of read_parquet may make rows depend on other files")
-    filename = next((_text_of(part["right"]) for part in rest if fold_case(_option(part)) == "filename"), None)
+    values = {fold_case(_option(part)): part["right"] for part in rest}
+    filename = _text_of(values.get("filename", {}))
+    without_partitions = _is_false(values.get("hive_partitioning", {}))
     start, _ = token(function["query_location"], tokens, text)
     opened = next(place for place in tokens if place > start and text[place : place + 1] == b"(")
     comma, stop = _first_argument(opened, tokens, text)
     options = text[comma : stop - 1].decode() if comma else ""
-    return Parquet(_paths(first), options, names, start, stop, alias, filename or "filename")
+    return Parquet(
+        _paths(first), options, names, start, stop, alias, filename or "filename", without_partitions=without_partitions
+    )
 
 
 def _option(argument: Json) -> str:
@@ -280,6 +286,11 @@ def _option(argument: Json) -> str:
 def _text_of(node: Json) -> str | None:
     value = node.get("value", {})
     return str(value["value"]) if value.get("type", {}).get("id") == "VARCHAR" and not value["is_null"] else None
+
+
+def _is_false(node: Json) -> bool:
+    value = node.get("child", node).get("value", {}).get("value")
+    return value == "f" or (value in (False, 0) and value is not None)
 
 
 def _paths(node: Json) -> tuple[str, ...]:

@@ -190,3 +190,20 @@ def test_metadata_may_be_elsewhere(con: Any, tmp_path: Path) -> None:
     con.register_dataset("d", tmp_path / "d", metadata=str(tmp_path / "elsewhere"))
     assert rows_and_files(con, "FROM d WHERE a = 7")[1] == "0"
     assert rows_and_files(con, f"FROM '{tmp_path}/d/*.parquet' WHERE a = 7")[1] == "0"
+
+
+def test_partitions_that_duckdb_finds_in_fewer_files_alone_are_not_used(con: Any, tmp_path: Path) -> None:
+    tables = {"a.parquet": pa.table({"x": [100], "y": [1]}), "x=1/b.parquet": pa.table({"x": [200], "y": [9]})}
+    write_indexed(tmp_path, tables, {"x": "bigint", "y": "bigint"}, [geoskip.MinMax("y")])
+    con.register_dataset("t", tmp_path)
+    for source in ("t", f"'{tmp_path}/**/*.parquet'"):
+        assert rows_and_files(con, f"SELECT x, y FROM {source} WHERE y > 5") == ([(200, 9)], "b")
+        assert rows_and_files(con, f"SELECT x, y FROM {source} WHERE y < 5") == ([(100, 1)], "a")
+
+
+@pytest.mark.parametrize("value", ["false", "0"])
+def test_columns_in_files_are_read_where_partitions_are_off(con: Any, tmp_path: Path, value: str) -> None:
+    tables = {f"x={n}/{n}.parquet": pa.table({"x": [n + 100], "y": [n]}) for n in (1, 2)}
+    write_indexed(tmp_path, tables, {"x": "bigint", "y": "bigint"}, [geoskip.MinMax("y")], partitions=("x",))
+    source = f"read_parquet('{tmp_path}/*/*.parquet', hive_partitioning = {value})"
+    assert rows_and_files(con, f"SELECT x, y FROM {source} WHERE y = 2") == ([(102, 2)], "2")
