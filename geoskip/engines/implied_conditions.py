@@ -271,7 +271,7 @@ class Builder:
         match left, right:
             case (Constant("null"), _) | (_, Constant("null")):
                 return EngineCondition(FALSE, FALSE)
-            case (Rounded(column), Constant()):
+            case (Rounded(column), Constant()) if not sql_type(column.type).is_integral or _is_exact_double(right):
                 return self.compare(op, column, right)
             case (YearOf(column, zone), Constant("integer", value)) if 1900 < value < 9999:
                 day = (dt.date(int(value), 1, 1) - dt.date(1970, 1, 1)).days
@@ -381,6 +381,12 @@ def moment(column: Column, local: int, zone: str | None) -> Constant | None:
         return Constant.number("date", local // DAY)
     instant = local if column.type == "timestamp_ntz" else instant_of(local, zone)
     return None if instant is None else Constant.number("time", instant)
+
+
+def _is_exact_double(constant: Constant) -> bool:
+    """True if whole numbers that were cast to doubles compare with a constant as they are."""
+    value = constant.value
+    return constant.kind in ("integer", "decimal", "float") and abs(value) < 2**53 and float(value) == value
 
 
 def _columns_read(part: object) -> Iterable[str]:

@@ -192,6 +192,8 @@ def test_translation(expression: pl.Expr, text: str) -> None:
         (F("s").str.contains("a.b"), "StringExpr/Contains of polars is not used"),
         (F("s").str.starts_with(F("t")), "StringExpr/StartsWith of polars is not used"),
         (F("n").cast(pl.Float64) == F("small").cast(pl.Float64), "a cast of n = a cast of small is not used"),
+        (F("n").cast(pl.Float64) == 2.0**53, "a cast of n = a float is not used"),
+        (F("n").cast(pl.Float64) == Decimal("4.9999999999999999999"), "a cast of n = a decimal is not used"),
         (F("a").cast(pl.String) == "5", "a cast to String of polars is not used"),
         (F("a") > pl.lit(2**31 - 1) + 1, "Plus of polars is not used"),
         (F("a") > -pl.lit(5), "Negate of polars is not used"),
