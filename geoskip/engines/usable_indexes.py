@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from geoskip.engines.iceberg_columns import IcebergColumns
 
 READ_ALIKE = {
+    "spark.sql.caseSensitive": ("false",),
     "spark.sql.parquet.binaryAsString": ("false",),
     "spark.sql.parquet.int96AsTimestamp": ("true",),
     "spark.sql.legacy.parquet.nanosAsLong": ("false",),

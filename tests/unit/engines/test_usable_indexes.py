@@ -30,6 +30,7 @@ A = Column("a", "bigint")
         ({"options": {"datetimeRebaseMode": "LEGACY"}}, {}, "reader options"),
         ({}, {DEFINITION_OF + "minmax": "version:2"}, "another definition"),
         ({}, {"spark.sql.parquet.binaryAsString": "True"}, "binaryAsString=True"),
+        ({}, {"spark.sql.caseSensitive": "true"}, "caseSensitive=true"),
         ({}, {"default of a": "5"}, "its default 5"),
         ({}, {"field id of a": "5"}, "its field id 5"),
         ({}, {"settings of expressions": '{"x": "y"}'}, "only Spark follows"),
