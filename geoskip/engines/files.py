@@ -196,6 +196,9 @@ def _predicate(
         return where
     known = {name: kind for name, kind in columns.items() if kind is not None}
     if isinstance(where, str):
+        if dialect == "duckdb" and not is_utc(time_zone):  # it shifts times of INT96, which it reads without a zone
+            shifted = ("timestamp",) if time_zone is None else ("timestamp", "timestamp_ntz")
+            known = {name: kind for name, kind in known.items() if kind not in shifted}
         predicate, said = predicate_of_sql(where, known, dialect, time_zone=time_zone, names=names)
         reasons.extend(said)
         return predicate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import shutil
 import subprocess
@@ -358,3 +359,14 @@ def test_tables_whose_files_only_their_metadata_know_are_refused(tmp_path: Path,
     for place in (tmp_path, tmp_path / "part=1", tmp_path / "part=1" / "0.parquet"):
         with pytest.raises(InvalidSpecificationError, match=f"{tmp_path} is a table of {name}"):
             geoskip.files(place)
+
+
+@pytest.mark.parametrize(("zone", "kept"), [("UTC", "1"), ("Europe/Oslo", "01"), (None, "01")])
+def test_times_of_int96_that_duckdb_shifts_keep_their_files(tmp_path: Path, zone: str | None, kept: str) -> None:
+    for n in range(2):
+        time = pa.array([dt.datetime(2024, 1, n + 1, 12, tzinfo=dt.UTC)], pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"t": time}), tmp_path / f"{n}.parquet", use_deprecated_int96_timestamps=True)
+    geoskip.build(tmp_path, [geoskip.MinMax("t")])
+    text = "t = TIMESTAMPTZ '2024-01-02 12:00:00+00'"
+    found = geoskip.files(tmp_path, text, dialect="duckdb", time_zone=zone)
+    assert "".join(sorted(names(found))) == kept
