@@ -159,9 +159,15 @@ class ParquetFiles:
         return found
 
     def types(self, parquet: Parquet, names: Sequence[str]) -> dict[str, str]:
-        """Spark's types of the columns that conditions may use: those in the files, not in their paths."""
+        """Spark's types of the columns that conditions may use: those in the files, not in their paths.
+
+        Not those of names outside of ASCII in files joined by name: Spark takes É and é for one, DuckDB for two. In a
+        table all files have the names of its log.
+        """
+        needs_ascii = "union_by_name" in parquet.named and not parquet.folder
         left_out = {"file_row_number", fold_case(parquet.filename), *map(fold_case, _path_keys(parquet, names))}
-        types = ((name, _spark_type(kind)) for name, kind in self.columns(parquet, names))
+        columns = [pair for pair in self.columns(parquet, names) if not needs_ascii or "".join(pair).isascii()]
+        types = ((name, _spark_type(kind)) for name, kind in columns)
         return {name: kind for name, kind in types if kind is not None and fold_case(name) not in left_out}
 
     def scan(

@@ -207,3 +207,12 @@ def test_columns_in_files_are_read_where_partitions_are_off(con: Any, tmp_path: 
     write_indexed(tmp_path, tables, {"x": "bigint", "y": "bigint"}, [geoskip.MinMax("y")], partitions=("x",))
     source = f"read_parquet('{tmp_path}/*/*.parquet', hive_partitioning = {value})"
     assert rows_and_files(con, f"SELECT x, y FROM {source} WHERE y = 2") == ([(102, 2)], "2")
+
+
+def test_names_that_spark_alone_takes_for_one_are_not_used_in_a_union_by_name(con: Any, tmp_path: Path) -> None:
+    tables = {f"{n}.parquet": pa.table({"\xc9": [n], "y": [n]}) for n in range(3)}
+    write_indexed(tmp_path, tables, {"\xc9": "bigint", "y": "bigint"}, [geoskip.MinMax("\xc9"), geoskip.MinMax("y")])
+    files = f"'{tmp_path}/*.parquet'"
+    assert rows_and_files(con, f"SELECT y FROM {files} WHERE \xc9 = 1")[1] == "1"
+    assert rows_and_files(con, f"SELECT y FROM read_parquet({files}, union_by_name = true) WHERE \xc9 = 1")[1] == "012"
+    assert rows_and_files(con, f"SELECT y FROM read_parquet({files}, union_by_name = true) WHERE y = 1")[1] == "1"
