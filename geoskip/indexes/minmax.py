@@ -3,8 +3,8 @@
 The index of *Extensible Data Skipping*, section V-A.
 
 *Stored per file*: ``min`` and ``max`` of all values except NULL and NaN, ``exact`` (strings: false if a bound was
-truncated), ``nulls``, ``nans`` (floats) and ``rows``. Both bounds are values of the file, but for truncated ones and
-times whose nanoseconds were rounded: :mod:`geoskip.top_k` counts their rows.
+truncated), ``nulls``, ``nans`` (floats) and ``rows``. Both bounds are values of the file, but for texts and times
+whose nanoseconds were rounded: :mod:`geoskip.top_k` counts their rows.
 
 *Why skipping is sound*: every value v of the file that is neither NULL nor NaN has ``min <= v <= max`` in Spark's order
 (numbers as numbers, strings by unsigned bytes), NaN lies above all, and a comparison with NULL is never TRUE. So ``v >

@@ -384,7 +384,7 @@ def test_first_texts(spark: Any, tmp_path: Path) -> None:
         frame.createOrReplaceTempView("texts")
         for query, files in {
             "SELECT max(b) FROM texts": 1,
-            "SELECT min(b) FROM texts": 1,
+            "SELECT min(b) FROM texts": 2,
             "SELECT hex(b) FROM texts ORDER BY b NULLS LAST LIMIT 3": 2,
             "SELECT hex(b) FROM texts ORDER BY b DESC LIMIT 5": 3,
             "SELECT hex(b) FROM texts ORDER BY b LIMIT 3": 8,
@@ -409,7 +409,7 @@ def test_files_that_overlap(spark: Any, tmp_path: Path) -> None:
         "SELECT max(v), min(v) FROM o": 2,
         "SELECT max(t) FROM o": 2,  # within a microsecond
         "SELECT min(t) FROM o": 1,
-        "SELECT max(s) FROM o": 1,
+        "SELECT max(s) FROM o": 20,  # bounds of texts may be shortened
         "SELECT max(x) FROM o": 20,  # NaN
         "SELECT v FROM o ORDER BY v NULLS LAST LIMIT 3": 3,
         "SELECT v FROM o ORDER BY v DESC LIMIT 5 OFFSET 2": 7,
