@@ -385,7 +385,7 @@ def test_first_texts(spark: Any, tmp_path: Path) -> None:
         for query, files in {
             "SELECT max(b) FROM texts": 1,
             "SELECT min(b) FROM texts": 2,
-            "SELECT hex(b) FROM texts ORDER BY b NULLS LAST LIMIT 3": 2,
+            "SELECT hex(b) FROM texts ORDER BY b NULLS LAST LIMIT 3": 4,
             "SELECT hex(b) FROM texts ORDER BY b DESC LIMIT 5": 3,
             "SELECT hex(b) FROM texts ORDER BY b LIMIT 3": 8,
             "SELECT hex(b) FROM texts WHERE b > 'A' ORDER BY b LIMIT 1": 8,  # each has a NULL
