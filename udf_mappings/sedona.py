@@ -337,7 +337,10 @@ def intersection_area(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_GeoHash"), index=GeoBox)
 def geohash_prefix(node: Predicate, index: GeoBox) -> Clause | None:
-    """``ST_GeoHash(g, 5) LIKE 'u0%'``: the centre of the row's envelope lies in the hash's cell."""
+    """``ST_GeoHash(g, 5) LIKE 'u0%'``: the centre of the row's envelope lies in the hash's cell.
+
+    JTS takes (-0.5, -0.5) for the centre of the envelope of EMPTY, so rows that are or may become EMPTY are kept.
+    """
     match node:
         case Comparison("=", Call(_, (g, *_)), Literal(str() as text)) | StartsWith(Call(_, (g, *_)), text):
             texts = [text]
@@ -349,7 +352,7 @@ def geohash_prefix(node: Predicate, index: GeoBox) -> Clause | None:
     sight = index.sees(g)
     if sight is None or not cells or None in cells:
         return None
-    return any_known(map(sight.meets, cells))
+    return any_known(sight.comes_within(cell, 0.0) for cell in cells)
 
 
 # ---- what expressions denote

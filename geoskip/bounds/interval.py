@@ -103,7 +103,7 @@ class Interval:
         wide = None if self.wide is None else self.wide.coarser(scale)
         if self.scale <= scale:  # already rounded to fewer digits
             return replace(self, wide=wide)
-        by, empty = 10 ** (self.scale - scale), self.low > self.high
+        by, empty = min(10 ** (self.scale - scale), LAST), self.low > self.high  # a greater one has the same quotients
         low, high = np.where(self.low == FIRST, FIRST, self.low // by), -(-np.maximum(self.high, -LAST) // by)
         high = np.where(self.high == LAST, LAST, high)
         low[empty], high[empty] = LAST, FIRST

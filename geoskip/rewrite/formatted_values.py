@@ -225,10 +225,11 @@ class FormattedTime:
         return Literal(micros // DAY, "date") if self._unit == DAY else Literal(micros, "timestamp_ntz")
 
     def in_known_years(self, condition: Predicate) -> Predicate:
-        """The condition, or an unknown one for years whose texts are not known."""
+        """The condition in years whose texts are known, and an unknown one in others."""
         first, last = self._literal(_FIRST), self._literal(_LAST)
+        known = (Comparison(">=", self.shown, first), Comparison("<=", self.shown, last))
         other = Or((Comparison("<", self.shown, first), Comparison(">", self.shown, last)))
-        return Or((condition, And((other, Opaque("the text of another year")))))
+        return Or((And((*known, condition)), And((other, Opaque("the text of another year")))))
 
 
 def _local(time: Predicate, zone: str) -> Predicate:

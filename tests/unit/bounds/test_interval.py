@@ -149,3 +149,9 @@ def test_nan_may_have_any_result_of_a_declared_function() -> None:
         declare(without_nan, monotone="increasing", null_in_null_out=True)
         counts = {"min": 5.0, "max": 6.0, "nulls": 0, "rows": 3}
         assert kept(node, x, {**counts, "nans": 1}, {**counts, "nans": 0}) == [True, False]
+
+
+def test_more_digits_are_rounded_away_than_64_bits_have() -> None:
+    """As in a product of two columns of decimal(38,18)."""
+    rounded = Interval("number", np.array([-5, 7]), np.array([3, 9]), 30).coarser(6)
+    assert (rounded.low.tolist(), rounded.high.tolist()) == ([-1, 0], [1, 1])

@@ -50,6 +50,15 @@ def test_ends_of_an_extent(name: str, op: str, value: float, expected: list[bool
     assert kept(node, SHAPES, collected(SHAPES, rows)) == expected
 
 
+def test_what_is_empty_has_the_geohash_of_a_point() -> None:
+    """JTS takes (-0.5, -0.5) for the centre of its envelope."""
+    files = collected(SHAPES, [["POLYGON EMPTY"], ["POINT (10 50)"]])
+    part = sedonas("ST_Intersection", GEOM, Literal(shapely.box(0, 0, 1, 1), "geometry"))
+    for geometry, expected in ((GEOM, [True, False]), (part, [True, True])):
+        hashed = sedonas("ST_GeoHash", geometry, Literal(5, "int"), type="string")
+        assert kept(Comparison("=", hashed, Literal("7zzth", "string")), SHAPES, files) == expected
+
+
 def test_an_extent_is_not_seen_through_what_shrinks() -> None:
     node = Comparison("<", sedonas("ST_XMin", sedonas("ST_Boundary", GEOM), type="double"), Literal(1.0))
     assert kept(node, SHAPES, collected(SHAPES, [["POINT (3 3)"]])) == [True]
