@@ -76,8 +76,8 @@ def test_an_extractor_with_another_body_or_a_library_of_another_release_does_not
         (info / "top_level.txt").write_text("agents_of_log\n")
         (tmp_path / "agents_of_log.py").write_text(LIBRARY.format(change=change))
         sys.modules.pop("agents_of_log", None)
-        for cached in (fingerprint._distribution_version, translate._implementation):
-            cached.cache_clear()
+        fingerprint._distribution_version.cache_clear()
+        translate._implementations.clear()
         library = importlib.import_module("agents_of_log")
         cloudpickle.register_pickle_by_value(library)
 
