@@ -344,6 +344,8 @@ _KEYS = re.compile(r"(?<=[/\\])([^=/\\?\n]+)=[^=/\\?\n]*(?=[/\\])")
 def _have_same_keys(names: Sequence[str]) -> bool:
     """True if all files have the same partition keys, without which DuckDB uses none by itself.
 
+    The pattern is that of DuckDB, which takes fewer folders for partitions than Spark does.
+
     >>> _have_same_keys(["/d/x=1/y=2/a", "/d/y=1/x=2/b"]), _have_same_keys(["/d/x=1/a", "/d/b"])
     (True, False)
     """

@@ -197,9 +197,9 @@ def reached_modules(function: Any) -> dict[str, tuple[Any, Any]]:
     with contextlib.suppress(Unidentifiable):
         for _ in _parts(function, seen, 0):
             pass
-    met = {value if isinstance(value, types.ModuleType) else None for _, value in seen.values()}
-    names = {module.__name__ for module in met if module is not None}
-    names |= {str(getattr(value, "__module__", None)) for _, value in seen.values() if isinstance(value, _DEFINED)}
+    met = [value for _, value in seen.values()]
+    names = {value.__name__ for value in met if isinstance(value, types.ModuleType)}
+    names |= {str(value.__module__) for value in met if isinstance(value, types.FunctionType | type)}
     return {name: module_state(name) for name in names - {"__main__"} if not _distribution_version(name)}
 
 
@@ -213,7 +213,6 @@ def module_state(name: str) -> tuple[Any, Any]:
     return getattr(module, "__spec__", None), (found.st_size, found.st_mtime_ns)
 
 
-_DEFINED = (types.FunctionType, type)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 _DEEPEST = 50
 Seen = dict[tuple[int, str], tuple[int, Any]]  # number of a visited object; the object itself, to reserve its id

@@ -366,10 +366,7 @@ class QueryDecisions {
 
     /** Key of a scan: request and conditions; null if a condition contains a plan, which is not compared. */
     static List scan(String question, List conditions, LogicalPlan relation) {
-        Map places = new HashMap();
-        for (Attribute column : ScalaInterop.list(relation.output())) {
-            places.put(column.exprId(), places.size());
-        }
+        Map places = places(relation);
         List scan = new ArrayList();
         scan.add(question);
         for (Expression condition : conditions) {
@@ -379,6 +376,15 @@ class QueryDecisions {
             scan.add(placed(condition, places));
         }
         return scan;
+    }
+
+    /** The positions of a relation's columns by their ids. */
+    static Map places(LogicalPlan relation) {
+        Map places = new HashMap();
+        for (Attribute column : ScalaInterop.list(relation.output())) {
+            places.put(column.exprId(), places.size());
+        }
+        return places;
     }
 
     /** An expression with the places of columns, by their ids, in a form that is equal for equal expressions. */

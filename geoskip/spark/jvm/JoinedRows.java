@@ -2,7 +2,6 @@ package geoskip;
 
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.Dependency;
@@ -71,12 +70,9 @@ class JoinedRows {
 
     /** The same number for the same condition, over the columns of a relation and of the other side, in this query. */
     private long numberOf(LogicalPlan relation) {
-        final Map places = new HashMap();
-        for (Attribute column : ScalaInterop.list(relation.output())) {
-            places.put(column.exprId(), places.size());
-        }
-        for (Attribute column : columns) {
-            places.put(column.exprId(), -1 - columns.indexOf(column));
+        Map places = QueryDecisions.places(relation);
+        for (int i = 0; i < columns.size(); i++) {
+            places.put(((Attribute) columns.get(i)).exprId(), -1 - i);
         }
         return QueryDecisions.current().number(QueryDecisions.placed(condition, places));
     }
